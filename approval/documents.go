@@ -52,17 +52,17 @@ func (o *Outcome) UnmarshalText(b []byte) error {
 
 // Ruling is policy's result, with the rule that decided and every reason.
 type Ruling struct {
-	Outcome Outcome   `json:"outcome"`
-	Rule    string    `json:"rule"`
-	Reasons []Reason  `json:"reasons"`
-	Change  []Reason  `json:"change,omitempty"`  // what would make it less strict
-	Grant   string    `json:"consent,omitempty"` // id of the grant that replaced an ask by allow
-	Secrets []Finding `json:"secrets,omitempty"`
-	Taints  []string  `json:"taints,omitempty"` // taints that running it adds to the client
-	Proven  Reason    `json:"proven,omitzero"`  // the evidence that the allowing rule used, and its source
-	Exact   string    `json:"exact,omitempty"`  // digest of a command line that a grant may name
-	Cost    int64     `json:"cost,omitzero"`
-	Soft    bool      `json:"soft,omitzero"` // asked, and a grant that covers it would allow it
+	Outcome Outcome    `json:"outcome"`
+	Rule    string     `json:"rule"`
+	Reasons []Reason   `json:"reasons"`
+	Change  []Reason   `json:"change,omitempty"`  // what would make it less strict
+	Grant   string     `json:"consent,omitempty"` // id of the grant that replaced an ask by allow
+	Secrets []Finding  `json:"secrets,omitempty"`
+	Taints  []string   `json:"taints,omitempty"` // taints that running it adds to the client
+	Proven  Reason     `json:"proven,omitzero"`  // the evidence that the allowing rule used, and its source
+	Exact   string     `json:"exact,omitempty"`  // digest of a command line that a grant may name
+	Cost    codec.Cost `json:"cost,omitzero"`
+	Soft    bool       `json:"soft,omitzero"` // asked, and a grant that covers it would allow it
 	// Links are the paths of the request that lead elsewhere on this machine, by the path as
 	// written. "" stands for one that cannot be resolved.
 	Links map[string]string `json:"links,omitzero"`

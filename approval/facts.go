@@ -1,6 +1,10 @@
 package approval
 
-import "time"
+import (
+	"time"
+
+	"github.com/permesso-dev/permesso/approval/codec"
+)
 
 // Facts is the input of policy: a request as the host sees it. The zero Facts is an
 // unknown, release-only request of a readonly workspace, which no rule can allow.
@@ -21,7 +25,7 @@ type Facts struct {
 	Targeted   bool                // the tool has a target, even if Target is ""
 	AnyExec    bool                // a release-only exec_cmd can be remembered as a whole
 	Declared   map[string]Argument // of a configured tool
-	Cost       int64               // of the tool, in the operator's unit
+	Cost       codec.Cost          // of this request, for the budgets
 	Args       Raw                 // request_data, verbatim
 	Agent      Prose               // searched for secrets; carries no authority
 	Question   bool                // type question

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/permesso-dev/permesso/approval/codec"
+
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -50,7 +52,8 @@ type Tool struct {
 	Reversibility Reversibility
 	Territory     string // none, session, permanent
 	Trust         Trust
-	Cost          int64               // of one run, in the operator's unit
+	Cost          codec.Cost          // of one run
+	CostArg       string              // the amount that is the cost instead; "": none
 	Args          map[string]Argument // all that request_data may hold, by name; nil: facts.Arguments
 	Size          string              // argument whose bytes are the size on a card: a path's file, else the value; "": all arguments
 	Handler       Handler
@@ -140,7 +143,10 @@ func (t Tool) SHA256() string {
 	}
 	put(string(t.Trust.PublicSource), string(t.Trust.SecretData), string(t.Trust.PublicSink), string(t.Trust.DangerousWrites))
 	if t.Cost != 0 {
-		put("cost", strconv.FormatInt(t.Cost, 10))
+		put("cost", t.Cost.String())
+	}
+	if t.CostArg != "" {
+		put("cost_arg", t.CostArg)
 	}
 	put(t.argParts()...)
 	a := t.Handler

@@ -1,8 +1,12 @@
 // Package event names the facts of the audit log and defines its entry. It is pure: it
-// imports nothing of ours, reads no file and no clock.
+// reads no file and no clock.
 package event
 
-import "time"
+import (
+	"time"
+
+	"github.com/permesso-dev/permesso/approval/codec"
+)
 
 // Kind names a fact of the audit log.
 type Kind string
@@ -52,30 +56,30 @@ const DetailAgain = "again"
 
 // Entry is one fact of the audit log. Empty fields are not written.
 type Entry struct {
-	Seq           int64     `json:"seq"`  // assigned by the log, from 1 without gaps
-	Time          time.Time `json:"time"` // zero: the log's own clock
-	Event         Kind      `json:"event"`
-	Workspace     string    `json:"workspace,omitzero"`
-	Tool          string    `json:"tool,omitzero"`
-	Capability    string    `json:"capability,omitzero"`
-	Target        string    `json:"target,omitzero"`
-	ActionType    string    `json:"action_type,omitzero"`
-	RequestID     string    `json:"request_id,omitzero"`
-	ClientID      string    `json:"client_id,omitzero"`
-	SessionID     string    `json:"session_id,omitzero"`
-	By            string    `json:"by,omitzero"`
-	ByID          string    `json:"by_id,omitzero"`
-	Via           string    `json:"via,omitzero"`
-	Channel       string    `json:"channel,omitzero"` // with Sender: the principal
-	Sender        string    `json:"sender,omitzero"`
-	Rule          string    `json:"rule,omitzero"`
-	Reason        string    `json:"reason,omitzero"`
-	ReceiptSHA256 string    `json:"receipt_sha256,omitzero"`
-	Detail        string    `json:"detail,omitzero"`
-	Grant         string    `json:"consent,omitzero"` // id of the grant or API key that was used, given or revoked
-	Exact         string    `json:"exact,omitzero"`
-	Soft          bool      `json:"soft,omitzero"` // asked, and a grant that covers it would have allowed it
-	Cost          int64     `json:"cost,omitzero"`
-	Human         bool      `json:"human,omitzero"` // a person approved this one request
-	Taints        []string  `json:"taints,omitempty"`
+	Seq           int64      `json:"seq"`  // assigned by the log, from 1 without gaps
+	Time          time.Time  `json:"time"` // zero: the log's own clock
+	Event         Kind       `json:"event"`
+	Workspace     string     `json:"workspace,omitzero"`
+	Tool          string     `json:"tool,omitzero"`
+	Capability    string     `json:"capability,omitzero"`
+	Target        string     `json:"target,omitzero"`
+	ActionType    string     `json:"action_type,omitzero"`
+	RequestID     string     `json:"request_id,omitzero"`
+	ClientID      string     `json:"client_id,omitzero"`
+	SessionID     string     `json:"session_id,omitzero"`
+	By            string     `json:"by,omitzero"`
+	ByID          string     `json:"by_id,omitzero"`
+	Via           string     `json:"via,omitzero"`
+	Channel       string     `json:"channel,omitzero"` // with Sender: the principal
+	Sender        string     `json:"sender,omitzero"`
+	Rule          string     `json:"rule,omitzero"`
+	Reason        string     `json:"reason,omitzero"`
+	ReceiptSHA256 string     `json:"receipt_sha256,omitzero"`
+	Detail        string     `json:"detail,omitzero"`
+	Grant         string     `json:"consent,omitzero"` // id of the grant or API key that was used, given or revoked
+	Exact         string     `json:"exact,omitzero"`
+	Soft          bool       `json:"soft,omitzero"` // asked, and a grant that covers it would have allowed it
+	Cost          codec.Cost `json:"cost,omitzero"`
+	Human         bool       `json:"human,omitzero"` // a person approved this one request
+	Taints        []string   `json:"taints,omitempty"`
 }

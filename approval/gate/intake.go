@@ -363,7 +363,7 @@ func factsFrom(settings Settings, workspace string, from submit.Origin, r *appro
 
 // addConfigured adds what the configuration says of a request's tool and workspace.
 func addConfigured(f *approval.Facts, ws approval.Workspace, tool approval.Tool) {
-	f.Capability, f.Trust, f.Cost = tool.Capability, tool.Trust, tool.Cost
+	f.Capability, f.Trust, f.Cost = tool.Capability, tool.Trust, facts.CostOf(tool, f.Args)
 	f.Targeted, f.AnyExec = tool.Target != "", ws.RememberExec
 	if f.Tool == "" {
 		f.Trust = ws.ReleaseTrust

@@ -4,14 +4,16 @@ import (
 	"slices"
 	"time"
 
+	"github.com/permesso-dev/permesso/approval/codec"
+
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // dayCost is the cost of one run, for sums over a day.
 type dayCost struct {
-	At   time.Time `json:"at"`
-	Cost int64     `json:"cost"`
+	At   time.Time  `json:"at"`
+	Cost codec.Cost `json:"cost"`
 }
 
 // account is the memory of one workspace, from the log. A snapshot holds it as JSON.
@@ -20,7 +22,7 @@ type account struct {
 	Ask      map[string]bucket           `json:"ask"`    // by capability
 	Deny     map[string]bucket           `json:"deny"`
 	Day      []dayCost                   `json:"day"`
-	Sessions map[string]int64            `json:"sessions"` // cost by session
+	Sessions map[string]codec.Cost       `json:"sessions"` // cost by session
 	Asked    map[string][]askedRequest   `json:"asked"`    // by client: the last requests that asked a person, the newest last
 }
 
@@ -45,7 +47,7 @@ const (
 
 func newAccount() *account {
 	return &account{
-		Taints: map[string]map[string]taint{}, Ask: map[string]bucket{}, Deny: map[string]bucket{}, Sessions: map[string]int64{},
+		Taints: map[string]map[string]taint{}, Ask: map[string]bucket{}, Deny: map[string]bucket{}, Sessions: map[string]codec.Cost{},
 		Asked: map[string][]askedRequest{},
 	}
 }
@@ -60,7 +62,7 @@ func (a *account) session(id string) string {
 }
 
 // addUse adds what one claim consumed.
-func (a *account) addUse(l Limits, capability, session string, cost int64, now time.Time) {
+func (a *account) addUse(l Limits, capability, session string, cost codec.Cost, now time.Time) {
 	use := func(rates map[string]Rate, used map[string]bucket) {
 		if r, ok := rates[capability]; ok {
 			b := used[capability]
@@ -73,15 +75,16 @@ func (a *account) addUse(l Limits, capability, session string, cost int64, now t
 	if cost == 0 {
 		return
 	}
-	a.Sessions[a.session(session)] += cost
+	session = a.session(session)
+	a.Sessions[session] = a.Sessions[session].Plus(cost)
 	a.Day = append(a.Day, dayCost{now, cost})
 	a.Day = slices.DeleteFunc(a.Day, func(s dayCost) bool { return now.Sub(s.At) >= 24*time.Hour })
 }
 
-func (a *account) costToday(now time.Time) (sum int64) {
+func (a *account) costToday(now time.Time) (sum codec.Cost) {
 	for _, s := range a.Day {
 		if now.Sub(s.At) < 24*time.Hour {
-			sum += s.Cost
+			sum = sum.Plus(s.Cost)
 		}
 	}
 	return sum

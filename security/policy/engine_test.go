@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/permesso-dev/permesso/approval/codec"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -134,7 +136,7 @@ func TestGrantNeverLiftsADeny(t *testing.T) {
 		"the table":            func(f *approval.Facts, _ *policy.Config) { f.Autonomy = grant.ReadOnly },
 		"a forbidden property": func(f *approval.Facts, _ *policy.Config) { f.Trust = forbidden },
 		"a hard budget": func(f *approval.Facts, c *policy.Config) {
-			f.Cost, c.Limits = 5, map[string]policy.Limits{"w": {Day: policy.Budget{Hard: 4}}}
+			f.Cost, c.Limits = codec.Units(5), map[string]policy.Limits{"w": {Day: policy.Budget{Hard: codec.Units(4)}}}
 		},
 		"a hard rate": func(_ *approval.Facts, c *policy.Config) {
 			c.Limits = map[string]policy.Limits{"w": {Deny: map[string]policy.Rate{"fs:write": {Burst: 0, Per: time.Hour}}}}
@@ -199,9 +201,9 @@ var noGrantLifts = map[string]func(*testing.T, *approval.Facts) *policy.Engine{
 		return tainted(t, policy.Config{Rules: []policy.Rule{rule(approval.Allow)}})
 	},
 	"a soft budget": func(t *testing.T, f *approval.Facts) *policy.Engine {
-		f.Cost = 5
+		f.Cost = codec.Units(5)
 		return engine(t, policy.Config{
-			Rules: []policy.Rule{rule(approval.Allow)}, Limits: map[string]policy.Limits{"w": {Session: policy.Budget{Soft: 4}}},
+			Rules: []policy.Rule{rule(approval.Allow)}, Limits: map[string]policy.Limits{"w": {Session: policy.Budget{Soft: codec.Units(4)}}},
 		})
 	},
 	"a rate": func(t *testing.T, _ *approval.Facts) *policy.Engine {
@@ -485,8 +487,8 @@ func TestRuleLiftsAlwaysOnlyWithEachArgument(t *testing.T) {
 
 func TestBudgetIsEnforcedAtOnce(t *testing.T) {
 	f := factsFor("fs:write")
-	f.Autonomy, f.Cost = grant.Full, 3
-	e := engine(t, policy.Config{Limits: map[string]policy.Limits{"w": {Day: policy.Budget{Soft: 6, Hard: 9}}}})
+	f.Autonomy, f.Cost = grant.Full, codec.Units(3)
+	e := engine(t, policy.Config{Limits: map[string]policy.Limits{"w": {Day: policy.Budget{Soft: codec.Units(6), Hard: codec.Units(9)}}}})
 	var undo []func()
 	for i := range 4 {
 		f.RequestID = fmt.Sprintf("%016d", i)
@@ -729,23 +731,23 @@ func TestOfferedOnlyWhereItWorks(t *testing.T) {
 		}, "trifecta"},
 		{
 			"a limit",
-			policy.Config{Limits: map[string]policy.Limits{"w": {Day: policy.Budget{Soft: 1}}}},
-			func(f *approval.Facts, _ *policy.Engine) { f.Cost = 2 }, "limits",
+			policy.Config{Limits: map[string]policy.Limits{"w": {Day: policy.Budget{Soft: codec.Units(1)}}}},
+			func(f *approval.Facts, _ *policy.Engine) { f.Cost = codec.Units(2) }, "limits",
 		},
 		{
 			"a budget that this request uses up",
-			policy.Config{Limits: map[string]policy.Limits{"w": {Session: policy.Budget{Soft: 3}}}},
-			func(f *approval.Facts, _ *policy.Engine) { f.Cost = 2 }, "limits",
+			policy.Config{Limits: map[string]policy.Limits{"w": {Session: policy.Budget{Soft: codec.Units(3)}}}},
+			func(f *approval.Facts, _ *policy.Engine) { f.Cost = codec.Units(2) }, "limits",
 		},
 		{
 			"a hard one",
-			policy.Config{Limits: map[string]policy.Limits{"w": {Day: policy.Budget{Hard: 3}}}},
-			func(f *approval.Facts, _ *policy.Engine) { f.Cost = 2 }, "limits",
+			policy.Config{Limits: map[string]policy.Limits{"w": {Day: policy.Budget{Hard: codec.Units(3)}}}},
+			func(f *approval.Facts, _ *policy.Engine) { f.Cost = codec.Units(2) }, "limits",
 		},
 		{
 			"a budget with room for the next",
-			policy.Config{Limits: map[string]policy.Limits{"w": {Session: policy.Budget{Soft: 4}, Day: policy.Budget{Hard: 4}}}},
-			func(f *approval.Facts, _ *policy.Engine) { f.Cost = 2 }, "",
+			policy.Config{Limits: map[string]policy.Limits{"w": {Session: policy.Budget{Soft: codec.Units(4)}, Day: policy.Budget{Hard: codec.Units(4)}}}},
+			func(f *approval.Facts, _ *policy.Engine) { f.Cost = codec.Units(2) }, "",
 		},
 		{"the trifecta without a session", policy.Config{}, func(f *approval.Facts, e *policy.Engine) {
 			f.Trust, f.SessionID = sink, ""

@@ -177,7 +177,7 @@ func (e *Engine) blocksItself(f *approval.Facts, taints []string) bool {
 // exhausts says whether a budget has no room for the request twice.
 func (e *Engine) exhausts(f *approval.Facts) bool {
 	twice := *f
-	twice.Cost *= 2
+	twice.Cost = twice.Cost.Plus(twice.Cost)
 	v := &evaluation{f: &twice, rs: e.current()}
 	e.judgeBudgets(v)
 	return v.hardAsk != "" || v.deny != ""

@@ -3,6 +3,9 @@ package policy
 import (
 	"strconv"
 	"time"
+
+	"github.com/permesso-dev/permesso/approval/codec"
+
 )
 
 // Rate is a token bucket: Burst tokens, refilled evenly over Per. The zero Rate is
@@ -15,7 +18,7 @@ type Rate struct {
 // Budget bounds costs: above Soft a person is asked, above Hard nothing runs. Zero
 // is no bound.
 type Budget struct {
-	Soft, Hard int64
+	Soft, Hard codec.Cost
 }
 
 // Limits are the limits of one workspace.
@@ -54,13 +57,13 @@ func (e *Engine) judgeBudgets(v *evaluation) {
 	f, l := v.f, v.rs.limits[v.f.Workspace]
 	a := e.accountView(f.Workspace)
 	_, session, day := e.reserved(f)
-	v.budget(l.Session, "cost_session_ask", "cost_session_deny", a.Sessions[a.session(f.SessionID)]+session+f.Cost)
-	v.budget(l.Day, "cost_day_ask", "cost_day_deny", a.costToday(f.Now)+day+f.Cost)
+	v.budget(l.Session, "cost_session_ask", "cost_session_deny", a.Sessions[a.session(f.SessionID)].Plus(session).Plus(f.Cost))
+	v.budget(l.Day, "cost_day_ask", "cost_day_deny", a.costToday(f.Now).Plus(day).Plus(f.Cost))
 }
 
-func (v *evaluation) budget(b Budget, ask, deny string, sum int64) {
-	cost := func(code string, limit int64) {
-		v.addReason(code, "n", strconv.FormatInt(sum, 10), "max", strconv.FormatInt(limit, 10))
+func (v *evaluation) budget(b Budget, ask, deny string, sum codec.Cost) {
+	cost := func(code string, limit codec.Cost) {
+		v.addReason(code, "n", sum.String(), "max", limit.String())
 	}
 	switch {
 	case v.f.Cost <= 0:

@@ -33,7 +33,7 @@ func parseCommandPattern(text string) (*commandPattern, error) {
 		return nil, fmt.Errorf("%q: a pattern is words between blanks, of one command; %q is not for that", text, text[i:i+1])
 	}
 	for _, w := range strings.Fields(text) {
-		if w != oneWord && strings.Contains(w, oneWord) {
+		if bare := strings.Trim(w, "[]"); bare != oneWord && strings.Contains(bare, oneWord) {
 			return nil, fmt.Errorf("%q: * stands for a whole word, and ... for several: %q", text, w)
 		}
 		if rest, ok := strings.CutPrefix(w, "["); ok && !inside {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/permesso-dev/permesso/approval/codec"
+
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -47,7 +49,7 @@ func drawFacts(rt *rapid.T) approval.Facts {
 	f.Target = pick(rt, "target", "/data/a.txt", "/data/b/c.txt", "example.org", "")
 	f.SessionID = pick(rt, "session", "", "s1", "s2")
 	f.Question = pick(rt, "question", false, false, false, true)
-	f.Cost = rapid.Int64Range(0, 5).Draw(rt, "cost")
+	f.Cost = codec.Units(rapid.Int64Range(0, 5).Draw(rt, "cost"))
 	f.Args = pick(rt, "args", approval.Raw(`{}`), approval.Raw(`{"a":"x","b":1}`), approval.Raw(`{"command":"uname -a"}`))
 	return f
 }
@@ -80,7 +82,7 @@ func drawConfig(rt *rapid.T) policy.Config {
 	c := policy.Config{Rules: rapid.SliceOfN(rapid.Custom(drawRule), 0, 5).Draw(rt, "rules")}
 	if rapid.Bool().Draw(rt, "limits") {
 		c.Limits = map[string]policy.Limits{"w": {
-			Ask: map[string]policy.Rate{"fs:write": {Burst: 1, Per: time.Hour}}, Day: policy.Budget{Soft: 4, Hard: 9},
+			Ask: map[string]policy.Rate{"fs:write": {Burst: 1, Per: time.Hour}}, Day: policy.Budget{Soft: codec.Units(4), Hard: codec.Units(9)},
 		}}
 	}
 	if rapid.Bool().Draw(rt, "secrets") {
@@ -95,7 +97,7 @@ func drawConfig(rt *rapid.T) policy.Config {
 func drawClaim(rt *rapid.T) event.Entry {
 	return event.Entry{
 		Event: event.AutoApproved, Workspace: pick(rt, "in", "w", "w", "v"), Time: noon, RequestID: "bbbbbbbbbbbbbbbb",
-		SessionID: pick(rt, "by session", "", "s1"), Cost: rapid.Int64Range(0, 3).Draw(rt, "cost"), Capability: "fs:write",
+		SessionID: pick(rt, "by session", "", "s1"), Cost: codec.Units(rapid.Int64Range(0, 3).Draw(rt, "cost")), Capability: "fs:write",
 		Taints: pick(rt, "taints", nil, []string{"corruption"}, []string{"secret"}, []string{"corruption", "secret"}),
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/permesso-dev/permesso/approval/codec"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -286,8 +288,8 @@ func TestAProofLiftsNothingElse(t *testing.T) {
 			return engine(t, limited(policy.Limits{Ask: map[string]policy.Rate{"channel:out": {Burst: 0, Per: time.Hour}}}))
 		}},
 		"a hard budget": {approval.Deny, func(f *approval.Facts) *policy.Engine {
-			f.Cost = 5
-			return engine(t, limited(policy.Limits{Day: policy.Budget{Hard: 4}}))
+			f.Cost = codec.Units(5)
+			return engine(t, limited(policy.Limits{Day: policy.Budget{Hard: codec.Units(4)}}))
 		}},
 		"secrets": {approval.Ask, func(*approval.Facts) *policy.Engine {
 			e := engine(t, auto)

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/permesso-dev/permesso/approval/codec"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -34,7 +36,7 @@ func TestReasonsOfTheFiveQuestions(t *testing.T) {
 		{"1 a forbidden write", policy.Config{}, func(f *approval.Facts) { f.Trust = forbidden }, approval.Deny, []string{ask, "forbidden_write property=public_sink tool=t"}, nil},
 		{"1 a forbidden read", policy.Config{}, func(f *approval.Facts) { f.Trust, f.Capability = noSource, "fs:read" }, approval.Deny, []string{"table_ask capability=fs:read level=supervised", "forbidden_read property=public_source tool=t"}, nil},
 		{"1 a hard rate", limits(policy.Limits{Deny: map[string]policy.Rate{"fs:write": none}}), nil, approval.Deny, []string{ask, "rate_deny capability=fs:write n=0 per=1h0m0s"}, nil},
-		{"1 a hard budget", limits(policy.Limits{Day: policy.Budget{Hard: 4}}), func(f *approval.Facts) { f.Cost = 5 }, approval.Deny, []string{ask, "cost_day_deny max=4 n=5"}, nil},
+		{"1 a hard budget", limits(policy.Limits{Day: policy.Budget{Hard: codec.Units(4)}}), func(f *approval.Facts) { f.Cost = codec.Units(5) }, approval.Deny, []string{ask, "cost_day_deny max=4 n=5"}, nil},
 		{"2 the table allows", policy.Config{}, func(f *approval.Facts) { f.Autonomy = grant.Full }, approval.Allow, []string{"table_allow capability=fs:write level=full"}, nil},
 		{"2 the table asks", policy.Config{}, nil, approval.Ask, []string{ask}, []string{"raise_autonomy capability=fs:write level=full"}},
 		{"2 the table denies", policy.Config{}, func(f *approval.Facts) { f.Autonomy = grant.ReadOnly }, approval.Deny, []string{"table_deny capability=fs:write level=readonly"}, []string{"raise_autonomy capability=fs:write level=supervised"}},
@@ -58,7 +60,7 @@ func TestReasonsOfTheFiveQuestions(t *testing.T) {
 		{"3 dangerous writes", policy.Config{}, func(f *approval.Facts) { f.Trust, f.Autonomy = dangerous, grant.Full }, approval.Ask, []string{"table_allow capability=fs:write level=full", "dangerous_writes tool=t"}, nil},
 		{"3 nothing is dangerous", policy.Config{}, func(f *approval.Facts) { f.Capability = "" }, approval.Allow, []string{"not_dangerous tool=t"}, nil},
 		{"4 a soft rate", limits(policy.Limits{Ask: map[string]policy.Rate{"": none}}), func(f *approval.Facts) { f.Capability = "" }, approval.Ask, []string{"not_dangerous tool=t", "rate_ask_bare n=0 per=1h0m0s"}, nil},
-		{"4 a soft budget", limits(policy.Limits{Session: policy.Budget{Soft: 4}}), func(f *approval.Facts) { f.Cost = 5 }, approval.Ask, []string{ask, "cost_session_ask max=4 n=5"}, nil},
+		{"4 a soft budget", limits(policy.Limits{Session: policy.Budget{Soft: codec.Units(4)}}), func(f *approval.Facts) { f.Cost = codec.Units(5) }, approval.Ask, []string{ask, "cost_session_ask max=4 n=5"}, nil},
 	} {
 		f := factsFor("fs:write")
 		if tc.change != nil {

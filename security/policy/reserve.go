@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/permesso-dev/permesso/approval/codec"
+
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/grant"
 )
@@ -13,7 +15,7 @@ import (
 // log.
 type reservation struct {
 	capability, session, grant string
-	cost                       int64
+	cost                       codec.Cost
 	taints                     []string
 }
 
@@ -85,7 +87,7 @@ func (e *Engine) reserve(b *reservation, n int) {
 }
 
 // reserved sums the reservations of other requests.
-func (e *Engine) reserved(f *approval.Facts) (n int, session, day int64) {
+func (e *Engine) reserved(f *approval.Facts) (n int, session, day codec.Cost) {
 	for k, b := range e.reservations {
 		if k.Workspace != f.Workspace || k.ID == f.RequestID {
 			continue
@@ -94,9 +96,9 @@ func (e *Engine) reserved(f *approval.Facts) (n int, session, day int64) {
 			n++
 		}
 		if b.session == f.SessionID {
-			session += b.cost
+			session = session.Plus(b.cost)
 		}
-		day += b.cost
+		day = day.Plus(b.cost)
 	}
 	return n, session, day
 }

@@ -39,7 +39,7 @@ func canonicalTarget(kind, target string) string {
 		origin, _ := facts.Origin(target)
 		return origin
 	case "path_glob":
-		if clean(target) {
+		if strings.HasPrefix(target, "/") && clean(target) {
 			return target
 		}
 	}

@@ -186,8 +186,8 @@ func permessoKeys() Key {
 func workspaceKeys(languages valueType, languageHelp string) []Key {
 	limits := approval.Limits{}.WithDefaults()
 	budget := []Key{
-		{Name: "soft", Example: "100", Help: "above it, approval is needed", Hint: budgetHint, valueType: number(1, 1<<53)},
-		{Name: "hard", Example: "1000", Help: "above it, nothing runs", Hint: budgetHint, valueType: number(1, 1<<53)},
+		{Name: "soft", Example: "100", Help: "above it, approval is needed", Hint: budgetHint, valueType: costType()},
+		{Name: "hard", Example: "1000", Help: "above it, nothing runs", Hint: budgetHint, valueType: costType()},
 	}
 	rates := []Key{{Name: "CAPABILITY", exampleName: `"mail:send"`, Example: `"10/1h"`, Help: "number per duration", names: append(Capabilities(), "none"), valueType: rateType()}}
 	return []Key{
@@ -252,7 +252,7 @@ func toolKeys() []Key {
 		{Name: "territory", Default: `"none"`, Help: "session or permanent: the grant that the card suggests", valueType: word("none", "session", "permanent"), shown: true},
 		{Name: "trust", Example: "false", Help: "only false: instead of setting all four of these to false:", Hint: "trust = false clears the four properties", valueType: flag(), shown: true},
 	}, propertyKeys(), []Key{
-		{Name: "cost", Example: "1", Help: "of one request, in units of your own, for the budgets", Hint: "a whole number, in units of your own", valueType: number(0, 1<<53)},
+		{Name: "cost", Example: "1", Help: "of one request, in units of your own, for the budgets; or the name of an amount argument", Hint: costHint, valueType: toolCostType()},
 		{Name: "args", Example: `{ name = "text" }`, Help: "every argument, with its type; default: the {fields}, as text", Hint: argsKeyHint, valueType: tables(""), shown: true, Keys: []Key{{Name: "ARGUMENT", exampleName: "name", valueType: argumentType(), Keys: argumentKeys()}}},
 		{Name: "size", Example: `"name"`, Help: "the argument whose size the card shows; default: all of them", Hint: `the name of an argument: size = "path"`, valueType: must("name of an argument", validArgument, "must name an argument of the tool"), instead: true},
 		{Name: "handler", Example: `{ kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", env = ["LANG"] }`, Hint: `handler = { kind = "command", argv = ["/usr/bin/true"] }`, valueType: tables(""), shown: true, Keys: handlerKeys(), prose: "handler"},

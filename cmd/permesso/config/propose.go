@@ -11,6 +11,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -24,7 +25,7 @@ func Propose(p *approval.Pending, despite ...string) (string, error) {
 	match := []string{"tool = " + quoteTOML(p.ToolName), "workspace = " + quoteTOML(p.SourceGroup)}
 	var args []string
 	for _, f := range fields {
-		args = append(args, keyTOML(f.Name)+" = "+conditionOn(f))
+		args = append(args, keyTOML(f.Name)+" = "+conditionOn(f, p.Runs.Args[f.Name].Type))
 	}
 	if len(args) > 0 {
 		match = append(match, "args = { "+strings.Join(args, ", ")+" }")
@@ -40,23 +41,24 @@ func Propose(p *approval.Pending, despite ...string) (string, error) {
 
 // Values that a condition names without equals or json.
 var (
-	plainText   = pattern(`^(/?[\pL\pN@_+-][\pL\pN@_+ .,:-]*)+$`) // no glob, and no path to clean
+	plainText   = pattern(`^[\pL\pN@_+-][\pL\pN@_+ .,:/-]*$`)
 	plainNumber = pattern(`^(0|-?[1-9][0-9]{0,17})$`)
 )
 
-// conditionOn returns the condition that only the value of this argument meets.
-func conditionOn(f codec.Field) string {
+// conditionOn returns the condition that only the value of this argument meets. A text alone
+// would be a pattern, if the argument's type has patterns.
+func conditionOn(f codec.Field, kind string) string {
 	text, isText := f.Text()
-	switch kind := f.Value.Kind(); {
-	case isText && plainText().MatchString(text):
+	switch value := f.Value.Kind(); {
+	case isText && (kind == "" || kind == facts.TypeText) && plainText().MatchString(text):
 		return quoteTOML(text)
 	case isText:
 		return "{ equals = " + quoteTOML(text) + " }"
-	case kind == 't', kind == 'f', kind == '0' && plainNumber().MatchString(string(f.Value)):
+	case value == 't', value == 'f', value == '0' && plainNumber().MatchString(string(f.Value)):
 		return string(f.Value)
-	case kind == '[':
+	case value == '[':
 		if list, ok := sameList(f.Value); ok {
-			return list
+			return "{ equals = " + list + " }"
 		}
 	}
 	v := f.Value.Clone()

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/permesso-dev/permesso/approval/codec"
+
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -185,7 +187,7 @@ func (s *section) budget(key string) policy.Budget {
 	if sub == nil {
 		return policy.Budget{}
 	}
-	b := policy.Budget{Soft: sub.number("soft"), Hard: sub.number("hard")}
+	b := policy.Budget{Soft: get[codec.Cost](sub, "soft"), Hard: get[codec.Cost](sub, "hard")}
 	if b.Soft > 0 && b.Hard > 0 && b.Soft > b.Hard {
 		sub.fail(sub.position("soft"), "soft", budgetHint, "soft is above hard")
 	}

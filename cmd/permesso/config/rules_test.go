@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/permesso-dev/permesso/approval/codec"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -48,14 +50,14 @@ args = { to = "@example.org", copies = 2, html = false, flags = ["-a", "<b>"] }
 	require.True(t, w.Secrets)
 	require.True(t, w.BindsSessions)
 	require.Equal(t, map[string]string{"sess_1": "readonly", "sess 2": "supervised"}, w.Sessions)
-	require.Equal(t, int64(25), c.Tools["send"].Cost)
+	require.Equal(t, codec.Units(25), c.Tools["send"].Cost)
 	p := c.PolicyConfig()
 	require.Equal(t, []string{"w"}, p.Secrets)
 	require.Equal(t, []string{"w"}, p.Bound)
 	require.Equal(t, policy.Limits{
 		Ask:     map[string]policy.Rate{"mail:send": {Burst: 10, Per: time.Hour}, "": {Burst: 0, Per: 24 * time.Hour}},
 		Deny:    map[string]policy.Rate{"mail:send": {Burst: 50, Per: 24 * time.Hour}},
-		Session: policy.Budget{Soft: 100}, Day: policy.Budget{Soft: 500, Hard: 900},
+		Session: policy.Budget{Soft: codec.Units(100)}, Day: policy.Budget{Soft: codec.Units(500), Hard: codec.Units(900)},
 	}, p.Limits["w"])
 	require.Equal(t, []policy.Rule{{
 		Name: "the team", Tool: policy.Names{"send"}, Capability: policy.Names{"mail:send"}, Target: []string{"*@example.org"},
@@ -106,8 +108,7 @@ hint: args = { path = "/data/**", command = ["go test ...", "git status"], amoun
 		},
 		{
 			"a cost", "[tools.t]\ncost = -1",
-			`p.toml:2:8: cost must be 0 to 9007199254740992
-hint: a whole number, in units of your own`,
+			"p.toml:2:8: cost must be 0 to 1000000000\nhint: a number in units of your own, such as 5 or \"0.25\", or the name of an amount argument: cost = \"amount\"",
 		},
 		{
 			"an admin workspace", "[workspaces.root]\nadmin = true\n[tools.web]\ncapability = \"network:http\"\n[tools.clock]\ncapability = \"time:read\"",

@@ -9,7 +9,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/permesso-dev/permesso/approval/codec"
+
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 var envPattern = pattern(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -35,13 +38,74 @@ func (s *section) tools() {
 			Name: name, Capability: sub.text("capability"), ActionType: sub.text("action_type"), Verb: sub.verb(),
 			Summary: sub.text("summary"), Target: sub.text("target"),
 			Reversibility: approval.Reversibility(sub.text("reversibility")), Territory: sub.text("territory"),
-			Trust: sub.trust(), Cost: sub.number("cost"), Args: sub.args(), Size: sub.text("size"), Handler: sub.handler(),
+			Trust: sub.trust(), Args: sub.args(), Size: sub.text("size"), Handler: sub.handler(),
 		}
 		tool.Target = cmp.Or(tool.Target, hostOf(tool.Handler.HTTP.URL))
+		sub.cost(&tool)
 		sub.checkArgs(tool)
 		sub.checkTrust(tool)
 		s.cfg.Tools[name] = tool
 	})
+}
+
+const costHint = `a number in units of your own, such as 5 or "0.25", or the name of an amount argument: cost = "amount"`
+
+// cost reads a number, or the name of the argument that is the cost. A budget cannot add
+// several currencies.
+func (s *section) cost(t *approval.Tool) {
+	text := s.text("cost")
+	if c, ok := codec.ParseCost(text); ok || text == "" {
+		t.Cost = c
+		if text == "" {
+			t.Cost = 0
+		}
+		return
+	}
+	a, declared := t.Args[text]
+	switch at := s.position("cost"); {
+	case !declared || a.Type != facts.TypeAmount:
+		s.fail(at, "cost", costHint, "cost must be a number, or an argument of type amount")
+	case a.Optional:
+		s.fail(at, "cost", "remove optional = true of "+text, "cost is the amount of an argument that may be absent")
+	case a.Currency != "" && !facts.IsCurrency(a.Currency):
+		s.fail(at, "cost", `state the currency: { type = "amount", currency = "EUR" }`, "a budget cannot add different currencies: the currency of %s is chosen by the agent", quote(text))
+	}
+	t.CostArg = text
+}
+
+// toolCostType is a number, or a name.
+func toolCostType() valueType {
+	t := valueType{kinds: []kind{integer, text}, text: "number, or the name of an argument", schema: schema{"type": []string{"integer", "string"}}}
+	t.read = func(s *section, k Key, n *node) any {
+		if n.kind == integer && !isCost(n.text) {
+			s.fail(n.val, k.Name, costHint, "%s must be 0 to %d", k.Name, maxUnits)
+			return nil
+		}
+		return n.text
+	}
+	return t
+}
+
+// maxUnits bounds the numbers of a configuration, so that sums of them can be compared.
+const maxUnits = 1_000_000_000
+
+func isCost(text string) bool {
+	c, ok := codec.ParseCost(text)
+	return ok && c <= codec.Units(maxUnits)
+}
+
+// costType is a cost above 0, for budgets.
+func costType() valueType {
+	t := valueType{kinds: []kind{integer, text}, text: "number, also as text with decimals", schema: schema{"type": []string{"integer", "string"}}}
+	t.read = func(s *section, k Key, n *node) any {
+		c, _ := codec.ParseCost(n.text)
+		if !isCost(n.text) || c <= 0 {
+			s.fail(n.val, k.Name, budgetHint, "%s must be a number above 0, at most %d", k.Name, maxUnits)
+			return nil
+		}
+		return c
+	}
+	return t
 }
 
 func actionTypeType() valueType {

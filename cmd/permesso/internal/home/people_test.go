@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/permesso-dev/permesso/approval/codec"
+
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -207,14 +209,14 @@ func (o onlySecrets) Unmaskable() []string         { return o.r.Unmaskable() }
 
 // The catalogs translate every reason that policy writes.
 func TestEveryReasonIsTranslated(t *testing.T) {
-	e := &policy.Engine{Scan: must(scanner()).Scan}
+	e := &policy.Engine{Scan: must(scanner()).Scan, Resolve: Resolve}
 	require.NoError(t, e.Load(policy.Config{
 		Rules: []policy.Rule{
 			{Name: "careful", Tool: policy.Names{"x_post"}, Outcome: approval.Ask, Reason: "parole mie"},
 		},
 		Limits: map[string]policy.Limits{"w": {
 			Ask:     map[string]policy.Rate{"channel:out": {Burst: 1, Per: time.Minute}, "": {Burst: 1, Per: time.Minute}},
-			Session: policy.Budget{Soft: 1}, Day: policy.Budget{Soft: 1},
+			Session: policy.Budget{Soft: codec.Units(1)}, Day: policy.Budget{Soft: codec.Units(1)},
 		}},
 		Secrets: []string{"w"},
 	}))
@@ -223,7 +225,7 @@ func TestEveryReasonIsTranslated(t *testing.T) {
 	e.Learn(event.Entry{Seq: 2, Event: event.AutoApproved, Workspace: "w", RequestID: "2", Time: now})
 	base := approval.Facts{
 		RequestID: "3", Workspace: "w", Autonomy: grant.Supervised, Tool: "x_post", KnownTool: true, Capability: "channel:out",
-		Args: approval.Raw(`{"text":"` + secretKey + `"}`), Cost: 5, Now: now, Target: "t", ActionType: "send_message",
+		Args: approval.Raw(`{"text":"` + secretKey + `"}`), Cost: codec.Units(5), Now: now, Target: "t", ActionType: "send_message",
 	}
 	bare, question, readonly := base, base, base
 	bare.Capability, bare.Tool = "", "other"

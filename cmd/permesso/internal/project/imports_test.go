@@ -53,7 +53,7 @@ var leaves = []string{
 var plan = []rule{
 	{"approval", []string{"approval/codec"}},                                     // pure: imported by all
 	{"approval/codec", nil},                                                      // strict JSON
-	{"approval/event", nil},                                                      // the audit log's words
+	{"approval/event", []string{"approval/codec"}},                               // the audit log's words
 	{"approval/facts", []string{"approval", "approval/codec"}},                   // what is known of a request
 	{"approval/grant", []string{"approval", "approval/codec", "approval/facts"}}, // autonomy, grants, taints
 	{"approval/hints", nil},                                                      // what an operator can do about an error

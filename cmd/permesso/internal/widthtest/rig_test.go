@@ -244,7 +244,7 @@ func (r *rig) grantOf(id string) *grant.Use {
 // alone says how policy rules on the request that was judged last, of a client that has read
 // nothing, without grants and limits that are used up.
 func (r *rig) alone() (approval.Ruling, error) {
-	e := &policy.Engine{Scan: r.memory.Scan}
+	e := &policy.Engine{Scan: r.memory.Scan, Resolve: home.Resolve}
 	err := e.Load(r.home.Current().PolicyConfig())
 	return e.Judge(r.facts), err
 }
