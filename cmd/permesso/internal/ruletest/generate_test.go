@@ -301,7 +301,7 @@ func (r random) path() (condition, value any) {
 				break
 			}
 			p += pick(r, "a.txt", "b.txt", "sub/", "out/", "../", "./", "inside/", "file", "dangling", "dangling/", "loop", "up/", "chain/", "relative/", "secret.txt", "new.txt", ".env",
-				"dir/", "danglingin", "proc/", "cwd/", "insidefile", "nowhere", "project/", "outside/", "/", "new/", "insidefile/")
+				"dir/", "danglingin", "proc/", "cwd/", "insidefile", "nowhere", "project/", "outside/", "/", "new/", "insidefile/", "deep/", "deep/../")
 		}
 		return p
 	})

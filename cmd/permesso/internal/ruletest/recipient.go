@@ -1,6 +1,7 @@
 package ruletest
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -41,6 +42,8 @@ func (j judge) recipients(condition, value any) Answer {
 		}
 	}
 	switch {
+	case !j.narrow && strings.Contains(fmt.Sprint(value), `"`) && some(all...) == Unknown:
+		return No | Unknown // a comma in a name
 	case !j.narrow:
 		return some(all...)
 	case len(all) == 0:

@@ -84,7 +84,7 @@ func links(t *testing.T) string {
 	t.Helper()
 	folder, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
-	for _, dir := range []string{"project/sub", "project/.git/hooks", "outside/dir", "Case"} {
+	for _, dir := range []string{"project/sub", "project/.git/hooks", "project/sub/deeper", "outside/dir", "Case"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(folder, dir), 0o700))
 	}
 	for _, file := range []string{"project/a.txt", "project/sub/b.txt", "project/.env", "outside/secret.txt", "outside/dir/x.txt"} {
@@ -97,6 +97,7 @@ func links(t *testing.T) string {
 		"project/inside":      "sub",
 		"project/insidefile":  "sub/b.txt",
 		"project/dangling":    folder + "/outside/new.txt",
+		"project/deep":        "sub/deeper",
 		"project/danglingin":  folder + "/project/new.txt",
 		"project/nowhere":     folder + "/nowhere/new.txt",
 		"project/loop":        "loop",
