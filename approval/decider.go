@@ -87,6 +87,7 @@ func (l Limits) WithDefaults() Limits {
 
 // Approver is a person who may decide, with every id they may use.
 type Approver struct {
+	Autonomy string // of agents that work for this person as the principal of their workspace: not more; "": that of the workspace
 	Name     string
 	IDs      map[string]string // by Person.Channel: "telegram", "email", "local"
 	Language string

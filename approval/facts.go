@@ -24,6 +24,7 @@ type Facts struct {
 	ToolSHA256 string              // of a configured tool
 	Targeted   bool                // the tool has a target, even if Target is ""
 	AnyExec    bool                // a release-only exec_cmd can be remembered as a whole
+	Secrets    string              // of a configured tool: allow, deny; else a secret asks
 	Declared   map[string]Argument // of a configured tool
 	Cost       codec.Cost          // of this request, for the budgets
 	Args       Raw                 // request_data, verbatim

@@ -115,6 +115,8 @@ var reasonInfos = [...]reasonInfo{
 	{code: "forbidden_read", args: "tool property", argues: forDeny},
 	{code: "forbidden_write", args: "tool property", argues: forDeny},
 	{code: "secret", args: "where kind n", argues: forAsk, rank: askOfHost},
+	{code: "secret_deny", args: "where kind n", argues: forDeny},
+	{code: "secret_allow", args: "tool kind", argues: forAllow},
 	// Rates and budgets. n of a cost: the sum with this request.
 	{code: "rate_ask", args: "n per capability", argues: forAsk, rank: askOfHost},
 	{code: "rate_deny", args: "n per capability", argues: forDeny},

@@ -54,6 +54,7 @@ type Tool struct {
 	Trust         Trust
 	Cost          codec.Cost          // of one run
 	CostArg       string              // the amount that is the cost instead; "": none
+	Secrets       string              // what a secret in a request leads to: allow, deny; else ask
 	Args          map[string]Argument // all that request_data may hold, by name; nil: facts.Arguments
 	Size          string              // argument whose bytes are the size on a card: a path's file, else the value; "": all arguments
 	Handler       Handler
@@ -147,6 +148,9 @@ func (t Tool) SHA256() string {
 	}
 	if t.CostArg != "" {
 		put("cost_arg", t.CostArg)
+	}
+	if t.Secrets != "" {
+		put("secrets", t.Secrets)
 	}
 	put(t.argParts()...)
 	a := t.Handler

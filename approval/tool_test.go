@@ -18,7 +18,7 @@ func someTool() approval.Tool {
 		Name: "x_post", Capability: "channel:out", ActionType: "custom:post", Verb: map[string]string{"en": "post", "it": "pubblicare"},
 		Summary: "{text}", Target: "x.com/{account}", Reversibility: approval.Irreversible, Territory: "session",
 		Trust: approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "true", DangerousWrites: "true"},
-		Args:  map[string]approval.Argument{"a": {Type: "text", Writes: "b"}, "b": {Type: "path", Optional: true}, "c": {Type: "amount", Currency: "EUR"}}, Size: "b",
+		Args:  map[string]approval.Argument{"a": {Type: "text", Writes: "b"}, "b": {Type: "path", Optional: true}, "c": {Type: "amount", Currency: "EUR"}}, Size: "b", CostArg: "c", Secrets: "deny",
 		Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/post", "{text}"}, Dir: "/srv", Env: []string{"TOKEN"}, Timeout: time.Second, MaxOutput: 1024, HTTP: approval.HTTP{
 			Method: "POST", URL: "https://x.com/{id}", Body: "{text}", Headers: map[string]string{"A": "b"}, SecretHeaders: map[string]string{"B": "/c"},
 			AllowPrivate: []string{"10.0.0.1"}, CAFile: "/ca.pem", Status: []int{200},

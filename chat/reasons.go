@@ -98,7 +98,7 @@ func (r renderer) reasonPart(name string, x approval.Reason, nested int) string 
 	case "asks":
 		return cmp.Or(r.Grants.Asks[x.Args["rule"]], Format(r.Grants.Asks["rule"], "rule", r.plainOrQuote(x.Args["rule"])))
 	case "kind":
-		if x.Code == "secret" {
+		if x.Code == "secret" || x.Code == "secret_deny" {
 			return r.secretKind(s)
 		}
 	case "value": // an earlier version stored a text as it was

@@ -369,7 +369,7 @@ func addConfigured(f *approval.Facts, ws approval.Workspace, tool approval.Tool)
 		f.Trust = ws.ReleaseTrust
 	}
 	if f.KnownTool {
-		f.ToolSHA256, f.Declared = tool.SHA256(), facts.Arguments(tool)
+		f.ToolSHA256, f.Declared, f.Secrets = tool.SHA256(), facts.Arguments(tool), tool.Secrets
 	}
 }
 

@@ -242,8 +242,11 @@ func newRequest(f *approval.Facts, l links) *request {
 // match evaluates the condition.
 func (c *condition) match(q *request, how reading) matchResult {
 	a, ok := q.args.named(c.path[0])
-	_, dotted := q.args.named(c.Field)
+	whole, dotted := q.args.named(c.Field)
+	declared, isName := q.declared[c.Field]
 	switch {
+	case len(c.path) > 1 && isName && dotted && !ok: // a name with dots
+		return c.matchValue(q, declared, whole.Value, how)
 	case c.isEmpty() && (!ok || a.Value.Kind() == 'n' || string(compact(a.Value)) == "[]"):
 		return yes
 	case !ok, len(c.path) > 1 && dotted:

@@ -420,17 +420,30 @@ func (e *Engine) readBy(f *approval.Facts) (args []string) {
 	return args
 }
 
+// judgeSecrets applies what the tool says of secrets: ask, unless it says otherwise.
 func (v *evaluation) judgeSecrets(found []approval.Finding) {
-	if len(found) > 0 && v.despite[bySecrets] {
+	byTool := v.f.Secrets
+	switch {
+	case len(found) == 0:
+		return
+	case byTool == approval.Allow.String() && v.f.KnownTool:
+		v.addReason("secret_allow", "tool", v.f.Tool, "kind", found[0].Kind)
+		return
+	case byTool == approval.Deny.String():
+		v.setDeny(bySecrets)
+	case v.despite[bySecrets]:
 		v.addReason("despite", "rule", v.rule, "what", bySecrets)
 		return
+	default:
+		v.setHardAsk(bySecrets)
+		v.suggestDespite(bySecrets)
 	}
 	for _, s := range found {
-		v.setHardAsk(bySecrets)
-		v.addReason("secret", "where", s.Where, "kind", s.Kind, "n", strconv.Itoa(s.Length))
-	}
-	if len(found) > 0 {
-		v.suggestDespite(bySecrets)
+		code := "secret"
+		if byTool == approval.Deny.String() {
+			code = "secret_deny"
+		}
+		v.addReason(code, "where", s.Where, "kind", s.Kind, "n", strconv.Itoa(s.Length))
 	}
 }
 

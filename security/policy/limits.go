@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval/codec"
-
 )
 
 // Rate is a token bucket: Burst tokens, refilled evenly over Per. The zero Rate is

@@ -70,10 +70,16 @@ func (w *View) Reserve(f approval.Facts, given approval.Ruling, human bool) (und
 
 // moved says which path leads elsewhere than when a person was asked; none if none does.
 func moved(was, is map[string]string) approval.Reason {
+	leads := func(m map[string]string, name string) string {
+		if to, elsewhere := m[name]; elsewhere {
+			return cmp.Or(to, "?")
+		}
+		return name
+	}
 	for _, m := range []map[string]string{is, was} {
 		for _, name := range slices.Sorted(maps.Keys(m)) {
-			if leads, now := was[name], is[name]; leads != now {
-				return approval.Because("path_moved", "path", name, "was", cmp.Or(leads, name), "leads", cmp.Or(now, name))
+			if then, now := leads(was, name), leads(is, name); then != now {
+				return approval.Because("path_moved", "path", name, "was", then, "leads", now)
 			}
 		}
 	}

@@ -160,6 +160,7 @@ func permessoKeys() Key {
 				{Name: "telegram", Example: "123456789", Help: "the numeric id, never a username", Hint: "the numeric id, without quotes; never a @username, which can change its owner", valueType: number(1, 1<<52)},
 				{Name: "email", Example: `"ann@example.org"`, Help: "the bare address", Hint: `the bare address: "ann@example.org"`, valueType: must("email address", validEmail, "must be an email address")},
 				{Name: "language", Example: `"it"`, Help: languageHelp + "; default: that of the workspace, else of the top", valueType: languages},
+				{Name: "autonomy", Example: `"readonly"`, Help: "of agents that work for this person, as principal of their workspace: not more than this", valueType: word(grant.Levels()...)},
 			}},
 		}},
 		{Name: "tools", Hint: "write [tools.NAME]", valueType: tables(""), Keys: []Key{
@@ -253,6 +254,7 @@ func toolKeys() []Key {
 		{Name: "trust", Example: "false", Help: "only false: instead of setting all four of these to false:", Hint: "trust = false clears the four properties", valueType: flag(), shown: true},
 	}, propertyKeys(), []Key{
 		{Name: "cost", Example: "1", Help: "of one request, in units of your own, for the budgets; or the name of an amount argument", Hint: costHint, valueType: toolCostType()},
+		{Name: "secrets", Default: `"ask"`, Help: "what a secret in a request leads to: ask, allow, deny", valueType: word("ask", "allow", "deny")},
 		{Name: "args", Example: `{ name = "text" }`, Help: "every argument, with its type; default: the {fields}, as text", Hint: argsKeyHint, valueType: tables(""), shown: true, Keys: []Key{{Name: "ARGUMENT", exampleName: "name", valueType: argumentType(), Keys: argumentKeys()}}},
 		{Name: "size", Example: `"name"`, Help: "the argument whose size the card shows; default: all of them", Hint: `the name of an argument: size = "path"`, valueType: must("name of an argument", validArgument, "must name an argument of the tool"), instead: true},
 		{Name: "handler", Example: `{ kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", env = ["LANG"] }`, Hint: `handler = { kind = "command", argv = ["/usr/bin/true"] }`, valueType: tables(""), shown: true, Keys: handlerKeys(), prose: "handler"},

@@ -33,6 +33,7 @@ local = 1
 telegram = 2
 email = "ann@example.org"
 language = "en"
+autonomy = "full"
 [workspaces.w]
 autonomy = "full"
 approvers = ["ann"]
@@ -69,6 +70,7 @@ target = "t"
 reversibility = "partial"
 territory = "session"
 cost = 2
+secrets = "deny"
 size = "p"
 args = { p = "path", c = { type = "text", writes = "p" }, a = { type = "amount", currency = "EUR", optional = true } }
 public_source = false

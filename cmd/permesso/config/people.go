@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -56,10 +57,10 @@ func (s *section) approvers() {
 	owners := map[string]string{} // id, with its kind -> approver
 	s.each("approvers", func(name string, sub *section) {
 		sub.checkName("approver", name)
-		a := approval.Approver{Name: name, IDs: map[string]string{}, Language: sub.text("language")}
+		a := approval.Approver{Name: name, IDs: map[string]string{}, Language: sub.text("language"), Autonomy: sub.text("autonomy")}
 		written := false
 		for _, k := range sub.self.Keys {
-			if k.Name == "language" {
+			if k.Name == "language" || k.Name == "autonomy" {
 				continue
 			}
 			written = written || sub.has(k.Name)
@@ -139,6 +140,9 @@ func (s *section) workspace(name string) approval.Workspace {
 		Sessions: values[string](s, "sessions"), OwnDomains: s.texts("own_domains"),
 	}
 	w.Principal = s.principal(w.Approvers)
+	if level := s.cfg.Approvers[w.Principal].Autonomy; level != "" {
+		w.Autonomy = grant.LowerLevel(w.Autonomy, level)
+	}
 	s.timeouts(&w)
 	s.policyLimits(name)
 	if w.BindsSessions && !w.NoFolder {

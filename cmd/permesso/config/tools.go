@@ -38,7 +38,7 @@ func (s *section) tools() {
 			Name: name, Capability: sub.text("capability"), ActionType: sub.text("action_type"), Verb: sub.verb(),
 			Summary: sub.text("summary"), Target: sub.text("target"),
 			Reversibility: approval.Reversibility(sub.text("reversibility")), Territory: sub.text("territory"),
-			Trust: sub.trust(), Args: sub.args(), Size: sub.text("size"), Handler: sub.handler(),
+			Trust: sub.trust(), Secrets: strings.TrimPrefix(sub.text("secrets"), "ask"), Args: sub.args(), Size: sub.text("size"), Handler: sub.handler(),
 		}
 		tool.Target = cmp.Or(tool.Target, hostOf(tool.Handler.HTTP.URL))
 		sub.cost(&tool)
