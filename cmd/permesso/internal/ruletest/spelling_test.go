@@ -1,6 +1,7 @@
 package ruletest_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -21,6 +22,8 @@ func (b *block) spellings(q request) (all []request) {
 	for _, name := range slices.Sorted(maps.Keys(q.args)) {
 		kind := b.declared()[name].Type
 		switch {
+		case strings.Contains(b.lines["tool"], "secrets ="):
+			kind = "secret"
 		case strings.Contains(rules, "target =") && kind == "text":
 			kind = "part" // of a target
 		case strings.Contains(rules, "args =") && !strings.Contains(rules, name+" =") && !strings.Contains(rules, name+"."):
@@ -34,7 +37,7 @@ func (b *block) spellings(q request) (all []request) {
 				all = append(all, q.with(name, v))
 			}
 		}
-		if !strings.Contains(rules, "other_args = false") && kind != "part" {
+		if !strings.Contains(rules, "other_args = false") && kind != "part" && kind != "secret" {
 			all = append(all, q.without(name))
 		}
 	}
@@ -157,10 +160,10 @@ func respell(kind string, value any, rules string) []any {
 	if v, ok := value.(bool); ok {
 		add(fmt.Sprint(v), strings.ToUpper(fmt.Sprint(v)), json.Number("1"), json.Number("0"), "yes", "on", []any{v})
 	}
-	if kind != "number" && kind != "amount" && kind != "part" && kind != "list" {
+	if kind != "number" && kind != "amount" && kind != "part" && kind != "list" && kind != "secret" {
 		add(json.Number("7777"))
 	}
-	if kind == "part" {
+	if kind == "part" || kind == "secret" {
 		return all
 	}
 	return append(all, nil, map[string]any{"value": value}, []any{[]any{value}})
@@ -236,6 +239,9 @@ func respelledLeaves(v any) (all []any) {
 
 func respellText(kind, s, rules string) []string {
 	switch kind {
+	case "secret":
+		encoded := base64.StdEncoding.EncodeToString([]byte(s))
+		return []string{" " + s, s + " ", "first\n" + s, s + "\nlast", strings.ReplaceAll(s, " ", "\u00a0"), s[:len(s)-9] + "\u200b" + s[len(s)-9:], "\ufeff" + s, encoded, "see " + encoded}
 	case "part":
 		return slices.DeleteFunc(respellPlain(s), func(s string) bool { return strings.Contains(s, "\n") || strings.TrimSpace(s) != s })
 	case "command":
