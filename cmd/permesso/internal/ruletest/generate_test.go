@@ -59,10 +59,11 @@ func (r random) pair(kind, outcome string) pair {
 	case "target":
 		argType, p.capability = "text", pick(r, "", "fs:read", "network:http")
 		match["target"], p.request.args["a"] = r.target()
-		if p.capability == "fs:read" {
+		switch p.capability {
+		case "fs:read":
 			argType = "path"
 			match["target"], p.request.args["a"] = r.path()
-		} else if p.capability == "network:http" {
+		case "network:http":
 			argType = pick(r, "url", "host")
 			match["target"], p.request.args["a"] = makers[argType](r)
 		}

@@ -151,15 +151,11 @@ func (s *tally) counted(p pair, want ruletest.Answer) {
 	if outcome == "ask" {
 		outcome = "deny"
 	}
-	switch {
-	case want == ruletest.Yes:
-		s.count(p.kind + ": " + outcome + " yes")
-	case want == ruletest.No:
-		s.count(p.kind + ": " + outcome + " no")
-	case want == ruletest.Unknown:
-		s.count(p.kind + ": " + outcome + " cannot be told")
+	switch what := p.kind + ": " + outcome + " "; want {
+	case ruletest.Yes, ruletest.No, ruletest.Unknown:
+		s.count(what + want.String())
 	default:
-		s.count(p.kind + ": " + outcome + " left open")
+		s.count(what + "left open")
 	}
 }
 
@@ -280,7 +276,8 @@ func (p pair) canBeRespelled() bool {
 	_, isText := v.(string)
 	args, _ := p.rule.Match["args"].(map[string]any)
 	l, isList := args["a"].([]any)
-	return given && p.kind != "when" && p.kind != "target" && (p.kind != "equals" || isText) && !(isList && len(l) == 0)
+	one := p.kind == "equals" && !isText || isList && len(l) == 0
+	return given && !one && p.kind != "when" && p.kind != "target"
 }
 
 // String implements fmt.Stringer.

@@ -3,6 +3,7 @@ package ruletest
 import (
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -111,13 +112,13 @@ func (p hostPattern) allowsURL(value string) Answer {
 	return p.plainly(value, u.Hostname())
 }
 
-// plainly is Yes, and for a name with an unusual spelling also No.
+// plainly is Yes, and for a URL with an unusual spelling also No.
 func (p hostPattern) plainly(value, name string) Answer {
-	odd := name != strings.ToLower(name) && strings.HasPrefix(value, strings.ToUpper(value[:1])) ||
+	scheme, _, _ := strings.Cut(value, "://")
+	odd := scheme != strings.ToLower(scheme) || strings.Contains(name, "[") || strings.HasPrefix(p.name, "*") && isAddress(name) ||
 		strings.ContainsFunc(value, func(r rune) bool { return r > 0x7e }) ||
-		strings.HasSuffix(value, ":") || strings.Contains(value, ":/?") || strings.Contains(name, "[") ||
-		strings.Contains(value, ":443") && p.port == "" || strings.Contains(value, ":/") && !strings.Contains(value, "://")
-	if odd || strings.HasPrefix(p.name, "*") && isAddress(name) || strings.Count(value, ":/") > 1 {
+		strings.HasSuffix(hostPart(value), ":") || strings.Contains(strings.TrimPrefix(value, scheme+"://"), ":/")
+	if odd {
 		return No | Yes
 	}
 	return Yes
@@ -225,7 +226,7 @@ func hostsIn(value string) (all []reached) {
 	}, norm.NFKC.String(value))
 	scheme, rest, ok := strings.Cut(v, ":")
 	isScheme := ok && strings.Trim(strings.ToLower(scheme), "abcdefghijklmnopqrstuvwxyz0123456789+-.") == "" &&
-		(strings.HasPrefix(rest, "/") || strings.HasPrefix(rest, `\`) || strings.Contains(" http https ftp ws wss ", " "+strings.ToLower(scheme)+" "))
+		(strings.HasPrefix(rest, "/") || strings.HasPrefix(rest, `\`) || slices.Contains([]string{"http", "https", "ftp", "ws", "wss"}, strings.ToLower(scheme)))
 	if !isScheme {
 		scheme, rest = "", v
 	}

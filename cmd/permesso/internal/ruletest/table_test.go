@@ -265,7 +265,7 @@ func (b *block) check(t *testing.T, g *rig, r row) (all []string) {
 
 // respelled says in which other spellings a request is allowed that a deny or ask matches.
 func (b *block) respelled(t *testing.T, g *rig, r row, n *int) (allowed []string) {
-	if r.want != "deny" && !(r.want == "ask" && b.onlyAsks()) {
+	if r.want == "allow" || r.want == "stop" || r.want == "ask" && !b.onlyAsks() {
 		return nil
 	}
 	q := b.request(r)

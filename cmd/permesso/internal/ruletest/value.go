@@ -393,6 +393,8 @@ func (j judge) currency(declared Argument, bounds map[string]any) Answer {
 	switch {
 	case !stated && named && j.narrow:
 		return No
+	case !stated && named:
+		return Unknown | Yes
 	case !stated:
 		return Yes
 	case declared.Currency == "":
