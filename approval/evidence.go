@@ -16,12 +16,14 @@ type HostFact struct {
 	Values  []string `json:"values"` // as written in the arguments; of a URL only the host
 	Omitted int      `json:"left"`   // number of values left out: too many, too long, or not readable
 	From    string   `json:"from"`   // template, argument, command, digest
+	// Currency of amounts: a code, or what the argument that names it says. "": unknown
+	Currency string `json:"currency,omitzero"`
 }
 
 // Proof is what a request's proof says. Unless Verified it is the agent's claim:
 // shown as such, and used by no rule.
 type Proof struct {
-	Verified      bool            `json:"verified"`     // signed by a configured prover, for the program that would run
+	Verified      bool            `json:"verified"`     // signed by a configured prover, for the tool and the arguments that would run, and not expired at intake
 	Why           Reason          `json:"why,omitzero"` // why it is not verified; none if it is
 	Prover        string          `json:"prover"`       // the operator's name for the key; "" if not verified
 	ProgramSHA256 string          `json:"program_sha256"`

@@ -102,7 +102,11 @@ var reasonInfos = [...]reasonInfo{
 	{code: "gap_not_plain"},
 	{code: "gap_other"},
 	{code: "gap_other_path"},
+	{code: "gap_link"},
 	{code: "gap_twice"},
+	{code: "gap_sum", args: "n"},
+	{code: "gap_currency"},
+	{code: "gap_amount"},
 	{code: "gap_no_proof"},
 	{code: "gap_claim", args: "why error? field? text?"},
 	{code: "gap_effect"},
@@ -213,12 +217,16 @@ var reasonInfos = [...]reasonInfo{
 	{code: "proof_unsigned"},
 	{code: "proof_no_prover"},
 	{code: "proof_unknown_prover"},
+	{code: "proof_lacks", args: "field"},
 	{code: "proof_signature"},
 	{code: "proof_digest"},
 	{code: "proof_unbound"},
 	{code: "proof_no_program"},
 	{code: "proof_no_field", args: "field"},
+	{code: "proof_other_tool"},
 	{code: "proof_other_program"},
+	{code: "proof_other_arguments"},
+	{code: "proof_expired"},
 }
 
 func (r Reason) info() reasonInfo {

@@ -120,7 +120,7 @@ func TestToolDigestNoticesEveryField(t *testing.T) {
 // An upgrade must not change the digest of a tool that a pending shows.
 func TestToolDigestIsStableAcrossVersions(t *testing.T) {
 	tool := someTool()
-	tool.Handler.HTTP, tool.Args, tool.Size = approval.HTTP{}, nil, ""
+	tool.Handler.HTTP, tool.Args, tool.Size, tool.CostArg, tool.Secrets = approval.HTTP{}, nil, "", "", ""
 	require.Equal(t, "3ea849a2093c8ed2020e506952be45c8bf175a32eef72accc72fc94196b76464", tool.SHA256())
 }
 

@@ -65,6 +65,9 @@ func (r renderer) hostFact(h approval.HostFact, most int) string {
 			name += " " + r.localName(s)
 		}
 	}
+	if h.Currency != "" {
+		name += " " + r.plainOrQuoteShort(h.Currency)
+	}
 	values := nonEmpty(r.values(h.Values, most))
 	if h.Omitted > 0 {
 		values = append(values, Format(r.Evidence.NotListed, "n", strconv.Itoa(h.Omitted)))

@@ -102,6 +102,8 @@ func TestHostFactsInWords(t *testing.T) {
 		{"it", recipients("bob@example.com"), "posta in uscita destinatario: bob@example.com"},
 		{"", recipients("a@b, c@d"), `mail send recipient: "a@b, c@d"`},
 		{"", recipients(), "mail send recipient: none"},
+		{"", approval.HostFact{Domain: facts.Money, Name: "amount", Values: []string{"12.50"}, Currency: "EUR"}, "money amount EUR: 12.50"},
+		{"", approval.HostFact{Domain: facts.Money, Name: "amount", Values: []string{"12.50"}, Currency: "E: 1"}, `money amount "E: 1": 12.50`},
 		{"", left, "mail send recipient: bob@example.com, 3 that cannot be listed"},
 		{"", recipients(strings.Repeat("x", 300)), `mail send recipient: "` + strings.Repeat("x", 100) + `… [200 more chars]"`},
 	} {

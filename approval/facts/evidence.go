@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
@@ -50,9 +51,9 @@ const (
 
 // Of derives the host facts of a request and checks its proof against
 // provers. The tool is the zero Tool if the operator has configured none of that
-// name.
-func Of(t approval.Tool, r *approval.Request, provers Provers) approval.Evidence {
-	return approval.Evidence{Host: hostFacts(t, r), Proof: proofOf(t, r, provers)}
+// name. At the zero time every proof has expired.
+func Of(t approval.Tool, r *approval.Request, provers Provers, now time.Time) approval.Evidence {
+	return approval.Evidence{Host: hostFacts(t, r), Proof: proofOf(t, r, provers, now)}
 }
 
 // RunsProgram says that the request itself contains the program or command line

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,9 +31,13 @@ func script() approval.Tool {
 	return approval.Tool{Name: "script", Args: argTypes("code", facts.TypeProgram)}
 }
 
+// someData is the request_data that someProof is for.
+const someData = `{"code":"send('bob@example.com')\n"}`
+
 // someProof is a proof of code without its signature.
 func someProof(change func(p map[string]any)) map[string]any {
 	p := map[string]any{
+		"tool": "script", "args_sha256": approval.Digest([]byte(someData)), "expires": "2026-11-21T12:05:00Z",
 		"program": code, "program_sha256": approval.Digest([]byte(code)), "trusted": []string{"send"},
 		"contracts": []string{"at most one mail"}, "prover": "lab",
 		"effects":  []any{map[string]any{"domain": "email", "op": "send", "args": map[string]any{"recipient": "bob@example.com"}, "status": "proven"}},
@@ -62,7 +67,7 @@ func signWith(t testing.TB, key ed25519.PrivateKey, p map[string]any) approval.R
 func requestWith(t testing.TB, proof approval.Raw) *approval.Request {
 	return &approval.Request{
 		RequestID: someID, Type: approval.TypeAction, ToolName: "script", Proof: proof,
-		RequestData: raw(t, map[string]any{"code": code}),
+		RequestData: approval.Raw(someData),
 	}
 }
 
@@ -71,13 +76,14 @@ func TestProofVerified(t *testing.T) {
 		"as it is":                   nil,
 		"without its program's text": func(p map[string]any) { delete(p, "program") },
 		"with nothing in it": func(p map[string]any) {
-			clear(p)
-			p["prover"], p["program_sha256"] = "lab", approval.Digest([]byte(code))
+			for _, name := range []string{"program", "trusted", "contracts", "effects", "coverage"} {
+				delete(p, name)
+			}
 		},
 		"statuses of another kind are signed": func(p map[string]any) { p["effects"].([]any)[0].(map[string]any)["status"] = "maybe" },
 	} {
 		proof := signWith(t, prover(), someProof(change))
-		e := facts.Of(script(), requestWith(t, proof), provers())
+		e := facts.Of(script(), requestWith(t, proof), provers(), noon())
 		require.True(t, e.Proof.Verified, "%s: %s", why, e.Proof.Why)
 		require.Equal(t, "lab", e.Proof.Prover, why)
 		require.Empty(t, e.Proof.Why, why)
@@ -85,9 +91,9 @@ func TestProofVerified(t *testing.T) {
 	}
 	proof := signWith(t, prover(), someProof(nil))
 	proof = bytes.ReplaceAll(proof, []byte(`,`), []byte(" ,\n\t"))
-	proof = bytes.ReplaceAll(proof, []byte(`:`), []byte(" : "))
+	proof = bytes.ReplaceAll(proof, []byte(`":`), []byte("\" : "))
 	before := bytes.Clone(proof)
-	e := facts.Of(script(), requestWith(t, proof), provers())
+	e := facts.Of(script(), requestWith(t, proof), provers(), noon())
 	require.True(t, e.Proof.Verified, "an intermediary may change white space: %s", e.Proof.Why)
 	require.Equal(t, string(before), string(proof), "the request's bytes are unchanged")
 	require.Equal(t, approval.Raw(`{"recipient":"bob@example.com"}`), e.Proof.Effects[0].Args)
@@ -125,6 +131,10 @@ func TestProofUnverified(t *testing.T) {
 		{"an effect removed", badSignature, after(func(p map[string]any) { p["effects"] = []any{} }), script(), ""},
 		{"a trusted function added", badSignature, after(func(p map[string]any) { p["trusted"] = []string{"send", "system"} }), script(), ""},
 		{"another contract", badSignature, after(func(p map[string]any) { p["contracts"] = []string{"at most ten mails"} }), script(), ""},
+		{"another tool's name", badSignature, after(func(p map[string]any) { p["tool"] = "wipe" }), script(), ""},
+		{"the digest of other arguments", badSignature, after(func(p map[string]any) { p["args_sha256"] = approval.Digest([]byte("{}")) }), script(), ""},
+		{"a later end", badSignature, after(func(p map[string]any) { p["expires"] = "2027-11-21T12:05:00Z" }), script(), ""},
+		{"the same end, in another zone", badSignature, after(func(p map[string]any) { p["expires"] = "2026-11-21T13:05:00+01:00" }), script(), ""},
 		{"another coverage", badSignature, after(func(p map[string]any) { p["coverage"] = []any{} }), script(), ""},
 		{"the digest of another program", badSignature, after(func(p map[string]any) { p["program_sha256"] = approval.Digest([]byte("x")) }), script(), ""},
 		{"text and digest differ", "proof_digest", after(func(p map[string]any) { p["program"] = "rm()" }), script(), ""},
@@ -136,6 +146,16 @@ func TestProofUnverified(t *testing.T) {
 		{"a program with one more blank", "proof_other_program", signed(nil), script(), `{"code":"send('bob@example.com')\n "}`},
 		{"no program", "proof_no_field field=code", signed(nil), script(), `{}`},
 		{"a program that is not text", "proof_no_field field=code", signed(nil), script(), `{"code":["x"]}`},
+		{"another recipient of the same program", "proof_other_arguments", signed(nil), script(), `{"code":"send('bob@example.com')\n","to":"mallory@example.net"}`},
+		{"an argument more", "proof_other_arguments", signed(nil), script(), `{"code":"send('bob@example.com')\n","dry_run":false}`},
+		{"an empty argument more", "proof_other_arguments", signed(nil), script(), `{"code":"send('bob@example.com')\n","to":null}`},
+		{"other white space", "proof_other_arguments", signed(nil), script(), `{"code": "send('bob@example.com')\n"}`},
+		{"the same text, escaped", "proof_other_arguments", signed(nil), script(), `{"code":"send(\u0027bob@example.com')\n"}`},
+		{"signed for another tool", "proof_other_tool", signed(func(p map[string]any) { p["tool"] = "script2" }), script(), ""},
+		{"signed for a tool in other letters", "proof_other_tool", signed(func(p map[string]any) { p["tool"] = "Script" }), script(), ""},
+		{"it has expired", "proof_expired", signed(func(p map[string]any) { p["expires"] = "2026-11-21T11:59:59Z" }), script(), ""},
+		{"it expires now", "proof_expired", signed(func(p map[string]any) { p["expires"] = "2026-11-21T12:00:00Z" }), script(), ""},
+		{"it expires now, elsewhere", "proof_expired", signed(func(p map[string]any) { p["expires"] = "2026-11-21T13:00:00+01:00" }), script(), ""},
 		{"no program at all", "proof_unbound", signed(nil), approval.Tool{Name: "script"}, ""},
 		{"an unknown tool", "proof_unbound", signed(nil), approval.Tool{}, ""},
 	} {
@@ -143,7 +163,7 @@ func TestProofUnverified(t *testing.T) {
 		if c.data != "" {
 			r.RequestData = approval.Raw(c.data)
 		}
-		e := facts.Of(c.tool, r, provers())
+		e := facts.Of(c.tool, r, provers(), noon())
 		require.False(t, e.Proof.Verified, c.why)
 		require.Equal(t, c.want, e.Proof.Why.String(), c.why)
 		require.Empty(t, e.Proof.Prover, c.why)
@@ -153,10 +173,42 @@ func TestProofUnverified(t *testing.T) {
 			require.False(t, d.Known(), c.why)
 		}
 	}
-	none := facts.Of(script(), requestWith(t, signed(nil)), nil)
+	none := facts.Of(script(), requestWith(t, signed(nil)), nil, noon())
 	require.Equal(t, "proof_unknown_prover", none.Proof.Why.String(), "no prover is trusted by default")
+	timeless := facts.Of(script(), requestWith(t, signed(nil)), provers(), time.Time{})
+	require.Equal(t, "proof_expired", timeless.Proof.Why.String(), "without a time every proof has expired")
 	weak := facts.Provers{"lab": ed25519.PublicKey("short")}
-	require.False(t, facts.Of(script(), requestWith(t, signed(nil)), weak).Proof.Verified, "a key of another size does not panic")
+	require.False(t, facts.Of(script(), requestWith(t, signed(nil)), weak, noon()).Proof.Verified, "a key of another size does not panic")
+}
+
+// A proof of version 1 holds for a program only, on any tool and with any other
+// arguments. It is a claim, whatever is added to it after it was signed.
+func TestProofOfVersion1IsAClaim(t *testing.T) {
+	sha := approval.Digest([]byte(code))
+	unlimited := "permesso proof v1\n3:lab64:" + sha + "1:01:01:01:0"
+	signature := base64.StdEncoding.EncodeToString(ed25519.Sign(prover(), []byte(unlimited)))
+	limits := map[string]any{"tool": "script", "args_sha256": approval.Digest([]byte(someData)), "expires": "2026-11-21T12:05:00Z"}
+	for _, c := range []struct{ without, want string }{
+		{"tool args_sha256 expires", "proof_lacks field=tool"},
+		{"args_sha256 expires", "proof_lacks field=args_sha256"},
+		{"expires", "proof_lacks field=expires"},
+		{"tool", "proof_lacks field=tool"},
+		{"", "proof_signature"},
+	} {
+		p := map[string]any{"prover": "lab", "program_sha256": sha, "signature": signature}
+		for name, v := range limits {
+			if !slices.Contains(strings.Fields(c.without), name) {
+				p[name] = v
+			}
+		}
+		e := facts.Of(script(), requestWith(t, raw(t, p)), provers(), noon())
+		require.Nil(t, e.Verified(), c.without)
+		require.Equal(t, c.want, e.Proof.Why.String(), c.without)
+		_, err := facts.ProofBytes(raw(t, p))
+		if c.without != "" {
+			require.EqualError(t, err, "proof has no "+e.Proof.Why.Args["field"])
+		}
+	}
 }
 
 // An unreadable proof is a claim. It does not invalidate the request, and its
@@ -170,6 +222,13 @@ func TestProofUnreadable(t *testing.T) {
 		{"nothing in it", `{}`, "program_sha256 must be 64 lower-case hex digits"},
 		{"a key of another format", `{"guarantees":["x"]}`, `unknown key "guarantees"`},
 		{"a number as program", `{"program":1}`, `key "program" must be a string, not a number`},
+		{"a digest of the arguments that is none", `{` + sha + `,"args_sha256":"` + strings.Repeat("x", 64) + `"}`, "args_sha256 must be 64 lower-case hex digits"},
+		{"a short digest of the arguments", `{` + sha + `,"args_sha256":"a7f3b2c1d4e5f6a7"}`, "args_sha256 must be 64 lower-case hex digits"},
+		{"a tool with a blank", `{` + sha + `,"tool":"x post"}`, "tool must be a tool's name"},
+		{"a date as end", `{` + sha + `,"expires":"2026-11-21"}`, "expires must be a time such as 2026-11-21T12:00:00Z"},
+		{"an end without a zone", `{` + sha + `,"expires":"2026-11-21T12:00:00"}`, "expires must be a time such as 2026-11-21T12:00:00Z"},
+		{"an end without an end", `{` + sha + `,"expires":"never"}`, "expires must be a time such as 2026-11-21T12:00:00Z"},
+		{"a number as end", `{` + sha + `,"expires":1795262400}`, `key "expires" must be a string, not a number`},
 		{"upper-case digits", `{"program_sha256":"` + strings.ToUpper(approval.Digest([]byte(code))) + `"}`, "program_sha256 must be 64 lower-case hex digits"},
 		{"effects that are not a list", `{` + sha + `,"effects":{}}`, `key "effects" must be a list, not an object`},
 		{"effects without a domain", `{` + sha + `,"effects":[{"op":"send"}]}`, "an effect names no domain"},
@@ -183,7 +242,7 @@ func TestProofUnreadable(t *testing.T) {
 		{"a long program", `{` + sha + `,"program":"` + strings.Repeat("x", 128<<10+1) + `"}`, "program is longer than 131072 bytes"},
 		{"a long name", `{` + sha + `,"prover":"` + strings.Repeat("x", 65) + `"}`, "prover or signature is too long"},
 	} {
-		e := facts.Of(script(), requestWith(t, approval.Raw(c.proof)), provers())
+		e := facts.Of(script(), requestWith(t, approval.Raw(c.proof)), provers(), noon())
 		require.NotNil(t, e.Proof, c.why)
 		require.Equal(t, &approval.Proof{Why: approval.Because("proof_unreadable", "error", c.want)}, e.Proof, c.why)
 	}
@@ -192,7 +251,7 @@ func TestProofUnreadable(t *testing.T) {
 	require.ErrorIs(t, err, approval.ErrMalformed)
 	_, err = approval.ParseRequest([]byte(request(`"proof":{"any":{"other":["format"]}}`)), someID)
 	require.NoError(t, err)
-	require.Nil(t, facts.Of(script(), requestWith(t, nil), provers()).Proof, "without a proof there is no claim")
+	require.Nil(t, facts.Of(script(), requestWith(t, nil), provers(), noon()).Proof, "without a proof there is no claim")
 }
 
 // Different proofs have different bytes to sign, encoded as the comment at signed
@@ -201,13 +260,16 @@ func TestProofBytes(t *testing.T) {
 	sha := approval.Digest([]byte(code))
 	b, err := facts.ProofBytes(raw(t, someProof(nil)))
 	require.NoError(t, err)
-	require.Equal(t, "permesso proof v1\n3:lab64:"+sha+"1:14:send1:116:at most one mail"+
+	require.Equal(t, "permesso proof v2\n3:lab6:script64:"+approval.Digest([]byte(someData))+"20:2026-11-21T12:05:00Z64:"+sha+"1:14:send1:116:at most one mail"+
 		`1:15:email4:send31:{"recipient":"bob@example.com"}6:proven1:15:email7:covered1:0`, string(b))
 
 	seen := map[string]string{}
-	list := func(s string) string { return `{"program_sha256":"` + sha + `",` + s + `}` }
+	list := func(s string) string {
+		return `{"tool":"t","args_sha256":"` + sha + `","expires":"2026-11-21T12:05:00Z","program_sha256":"` + sha + `",` + s + `}`
+	}
 	for _, proof := range []string{
-		list(`"trusted":["ab"]`), list(`"trusted":["a","b"]`), list(`"trusted":["a"],"contracts":["b"]`), list(`"contracts":["a","b"]`),
+		strings.Replace(list(`"trusted":["ab"]`), `"t"`, `"u"`, 1), strings.Replace(list(`"trusted":["ab"]`), "05:00Z", "06:00Z", 1),
+		strings.Replace(list(`"trusted":["ab"]`), sha, strings.Repeat("0", 64), 1), list(`"trusted":["ab"]`), list(`"trusted":["a","b"]`), list(`"trusted":["a"],"contracts":["b"]`), list(`"contracts":["a","b"]`),
 		list(`"trusted":[""]`), list(`"trusted":[]`), list(`"trusted":["1:a"]`), list(`"prover":"1"`),
 		list(`"effects":[{"domain":"a","op":"bc"}]`), list(`"effects":[{"domain":"ab","op":"c"}]`), list(`"effects":[{"domain":"a","op":"b","status":"c"}]`),
 		list(`"effects":[{"domain":"a","args":{"x":1}}]`), list(`"effects":[{"domain":"a","args":{"x":1.0}}]`), list(`"effects":[{"domain":"a","args":{"x":"1"}}]`),
@@ -221,7 +283,7 @@ func TestProofBytes(t *testing.T) {
 		}
 		seen[string(b)] = proof
 	}
-	require.Len(t, seen, 19)
+	require.Len(t, seen, 22)
 }
 
 // Cards and rules use this one classification of evidence.
@@ -261,7 +323,7 @@ func TestUnknownProofWordsBecomeCareful(t *testing.T) {
 		p["effects"].([]any)[0].(map[string]any)["status"] = "PROVEN"
 		p["coverage"].([]any)[0].(map[string]any)["status"] = "perfect"
 	})
-	e := facts.Of(script(), requestWith(t, signWith(t, prover(), p)), provers())
+	e := facts.Of(script(), requestWith(t, signWith(t, prover(), p)), provers(), noon())
 	require.True(t, e.Proof.Verified)
 	require.Equal(t, facts.Unknown, e.Proof.Effects[0].Status)
 	require.Equal(t, facts.RequiredGap, e.Proof.Coverage[0].Status)
@@ -304,7 +366,7 @@ func TestEvidenceIsLinear(t *testing.T) {
 		for _, declared := range facts.ArgTypes() {
 			tool.Args = argTypes("to", declared)
 			began := time.Now()
-			facts.Of(tool, r, provers())
+			facts.Of(tool, r, provers(), noon())
 			facts.Fill(tool, r.RequestData)
 			require.Less(t, time.Since(began), hostileLimit, why, declared)
 		}
@@ -313,7 +375,7 @@ func TestEvidenceIsLinear(t *testing.T) {
 
 func FuzzProof(f *testing.F) {
 	f.Add([]byte(`{}`), []byte(`{"code":"x"}`))
-	f.Add([]byte(signWith(f, prover(), someProof(nil))), []byte(raw(f, map[string]any{"code": code})))
+	f.Add([]byte(signWith(f, prover(), someProof(nil))), []byte(someData))
 	f.Add([]byte(raw(f, someProof(nil))), []byte(`{"code":["x"],"to":[[],{},null,1,true],"url":"//x@y/\\"}`))
 	f.Add([]byte(`{"effects":[{"domain":"a","args":{"b":[1e400,"\u0000"]}}]}`), []byte(`{"code":"a","code":"b"}`))
 	f.Fuzz(func(t *testing.T, proof, data []byte) {
@@ -322,7 +384,7 @@ func FuzzProof(f *testing.F) {
 		tool := script()
 		tool.Capability, tool.Target = "network:http", "{url}"
 		tool.Args = argTypes("to", "recipients", "url", "url", "code", "program", "file", "path")
-		e := facts.Of(tool, r, provers())
+		e := facts.Of(tool, r, provers(), noon())
 		require.Equal(t, string(proof), string(r.Proof), "the request's bytes are unchanged")
 		p := &approval.Pending{Version: 1, RequestID: someID, SourceGroup: "w", Timestamp: noon(), ExpiresAt: noon(), Facts: e}
 		b, err := p.Encode()
@@ -342,6 +404,7 @@ func FuzzProof(f *testing.F) {
 		require.Less(t, len(e.Proof.Why.String()), maxError)
 		if e.Proof.Verified {
 			require.Equal(t, approval.Digest([]byte(code)), e.Proof.ProgramSHA256, "the fuzzer has no key")
+			require.Equal(t, approval.Digest([]byte(someData)), approval.Digest(data))
 		}
 	})
 }

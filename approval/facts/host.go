@@ -75,9 +75,11 @@ func hostFacts(t approval.Tool, r *approval.Request) []approval.HostFact {
 		facts = append(facts, f)
 	}
 	for _, fact := range factTypes {
-		if f, ok := declaredFact(fact.name, argsOf(t, fact.types...), fields); ok {
-			f.Domain, f.Op = domainOf(fact.name, t.Capability), op
-			facts = append(facts, f)
+		for _, of := range sameCurrency(t, argsOf(t, fact.types...), fields) {
+			if f, ok := declaredFact(fact.name, of.args, without(fields, of.others)); ok {
+				f.Domain, f.Op, f.Currency = domainOf(fact.name, t.Capability), op, of.currency
+				facts = append(facts, f)
+			}
 		}
 	}
 	facts = append(facts, programFacts(t, fields)...)
@@ -88,6 +90,56 @@ func hostFacts(t approval.Tool, r *approval.Request) []approval.HostFact {
 		return facts
 	}
 	return append(facts, approval.HostFact{Domain: Digest, Name: "args_sha256", Values: []string{approval.Digest(r.RequestData)}, From: FromDigest})
+}
+
+// ofCurrency are arguments of one type that have the same currency, or none, and those
+// that have another.
+type ofCurrency struct {
+	currency     string
+	args, others []string
+}
+
+// sameCurrency sorts arguments of one type by their currency.
+func sameCurrency(t approval.Tool, args []string, fields []codec.Field) (all []ofCurrency) {
+	by := map[string][]string{}
+	for _, name := range args {
+		currency := currencyOf(t, t.Args[name], fields)
+		by[currency] = append(by[currency], name)
+	}
+	for _, currency := range slices.Sorted(maps.Keys(by)) {
+		others := slices.DeleteFunc(slices.Clone(args), func(s string) bool { return slices.Contains(by[currency], s) })
+		all = append(all, ofCurrency{currency, by[currency], others})
+	}
+	return all
+}
+
+// currencyOf is the currency of an amount: a code, or the text of the argument that names
+// it. It is "" if there is none, or if a field differs from that argument only by letter
+// case.
+func currencyOf(t approval.Tool, a approval.Argument, fields []codec.Field) (currency string) {
+	if _, declared := t.Args[a.Currency]; !declared {
+		if IsCurrency(a.Currency) {
+			return a.Currency
+		}
+		return ""
+	}
+	for _, f := range fields {
+		switch {
+		case f.Name == a.Currency && isCurrency(f.Value):
+			currency, _ = f.Text()
+		case strings.EqualFold(f.Name, a.Currency):
+			return ""
+		}
+	}
+	return currency
+}
+
+// without leaves out the fields of these names.
+func without(fields []codec.Field, names []string) []codec.Field {
+	if len(names) == 0 {
+		return fields
+	}
+	return slices.DeleteFunc(slices.Clone(fields), func(f codec.Field) bool { return slices.Contains(names, f.Name) })
 }
 
 // targetFact is the target that the tool's template gives.

@@ -14,11 +14,14 @@ import (
 // factLines lists the host facts of a request, one line each.
 func factLines(tool approval.Tool, r *approval.Request) string {
 	var b strings.Builder
-	for _, h := range facts.Of(tool, r, nil).Host {
+	for _, h := range facts.Of(tool, r, nil, noon()).Host {
 		if h.Domain == facts.Digest {
 			continue
 		}
 		fmt.Fprintf(&b, "%s %s %s %q", h.Domain, strings.TrimSpace(h.Op+" "+h.Name), h.From, h.Values)
+		if h.Currency != "" {
+			b.WriteString(" " + h.Currency)
+		}
 		if h.Omitted > 0 {
 			fmt.Fprintf(&b, " and %d", h.Omitted)
 		}
@@ -68,6 +71,39 @@ host http host argument ["api.example.org" "api.example.org:8080"]`},
 	}
 }
 
+// Amounts of one currency are one fact. An amount whose currency is not certain has none.
+func TestAmountFacts(t *testing.T) {
+	tool := approval.Tool{Name: "pay", Args: map[string]approval.Argument{
+		"sum": {Type: "amount", Currency: "unit"}, "fee": {Type: "amount", Currency: "EUR"}, "tip": {Type: "amount", Currency: "EUR"},
+		"points": {Type: "amount"}, "unit": {Type: "text"},
+	}}
+	coded := approval.Tool{Name: "pay", Args: map[string]approval.Argument{"sum": {Type: "amount", Currency: "EUR"}, "EUR": {Type: "text"}}}
+	named := approval.Tool{Name: "pay", Args: map[string]approval.Argument{"amount": {Type: "amount", Currency: "USD"}, "fee": {Type: "amount", Currency: "EUR"}}}
+	for _, c := range []struct {
+		why  string
+		tool approval.Tool
+		data string
+		want string
+	}{
+		{"one with the name of the fact", named, `{"amount":9,"fee":1}`, "money amount argument [\"1\"] EUR\nmoney amount argument [\"9\"] USD"},
+		{"of one currency", tool, `{"fee":1.50,"tip":"2"}`, `money amount argument ["1.50" "2"] EUR`},
+		{"of two", tool, `{"sum":9,"unit":"USD","fee":1}`, "money amount argument [\"1\"] EUR\nmoney amount argument [\"9\"] USD"},
+		{"an argument names the same one", tool, `{"sum":9,"unit":"EUR","fee":1}`, `money amount argument ["9" "1"] EUR`},
+		{"the argument is missing", tool, `{"sum":9}`, `money amount argument ["9"]`},
+		{"the argument is null", tool, `{"sum":9,"unit":null}`, `money amount argument ["9"]`},
+		{"the argument is no currency", tool, `{"sum":9,"unit":"EUR or USD"}`, `money amount argument ["9"]`},
+		{"the argument is a list", tool, `{"sum":9,"unit":["EUR"]}`, `money amount argument ["9"]`},
+		{"another field may be read as the argument", tool, `{"sum":9,"unit":"EUR","Unit":"USD"}`, `money amount argument ["9"]`},
+		{"it comes first", tool, `{"Unit":"USD","sum":9,"unit":"EUR"}`, `money amount argument ["9"]`},
+		{"an argument counts before a code", coded, `{"sum":9,"EUR":"USD"}`, `money amount argument ["9"] USD`},
+		{"no currency is declared", tool, `{"points":9}`, `money amount argument ["9"]`},
+		{"an undeclared amount beside them", tool, `{"fee":1,"amount":99}`, "money amount argument [] and 1\nmoney amount argument [\"1\"] EUR and 1"},
+	} {
+		r := &approval.Request{Type: approval.TypeAction, ToolName: c.tool.Name, RequestData: approval.Raw(c.data)}
+		require.Equal(t, c.want, factLines(c.tool, r), c.why)
+	}
+}
+
 func TestCommandFacts(t *testing.T) {
 	for _, c := range []struct{ why, data, want string }{
 		{"words", `{"argv":["git","-C","/srv/x","diff","--output=../y","--","a/b","https://x/y","-n",".."]}`, `command program command ["git"]
@@ -82,13 +118,13 @@ command path command ["/srv/x" "../y" "a/b" ".."]`},
 	} {
 		exec := &approval.Request{Type: approval.TypeAction, ActionType: "exec_cmd", RequestData: approval.Raw(c.data)}
 		require.Equal(t, c.want, factLines(approval.Tool{}, exec), c.why)
-		require.True(t, facts.RunsProgram(facts.Of(approval.Tool{}, exec, nil)), c.why)
+		require.True(t, facts.RunsProgram(facts.Of(approval.Tool{}, exec, nil, noon())), c.why)
 		tool := approval.Tool{Name: "exec", Capability: "code:exec"}
 		require.Equal(t, c.want, factLines(tool, &approval.Request{ToolName: "exec", RequestData: approval.Raw(c.data)}), c.why)
 	}
 	other := &approval.Request{Type: approval.TypeAction, ActionType: "write_file", RequestData: approval.Raw(`{"argv":["rm"]}`)}
 	require.Empty(t, factLines(approval.Tool{}, other), "only exec_cmd has a command line")
-	require.False(t, facts.RunsProgram(facts.Of(approval.Tool{}, other, nil)))
+	require.False(t, facts.RunsProgram(facts.Of(approval.Tool{}, other, nil, noon())))
 }
 
 // Values beyond the limits are counted.
@@ -96,10 +132,10 @@ func TestHostFactsAreCapped(t *testing.T) {
 	tool := approval.Tool{Name: "mail", Args: argTypes("to", "recipients", "cc", "recipients")}
 	many := strings.TrimSuffix(strings.Repeat(`"a",`, 150), ",")
 	r := &approval.Request{ToolName: "mail", RequestData: approval.Raw(`{"to":[` + many + `],"cc":["` + strings.Repeat("x", 501) + `","b"]}`)}
-	f := facts.Of(tool, r, nil).Host[0]
+	f := facts.Of(tool, r, nil, noon()).Host[0]
 	require.Len(t, f.Values, 100)
 	require.Equal(t, 52, f.Omitted, "50 too many, one too long, one more")
-	digest := facts.Of(tool, r, nil).Host[1]
+	digest := facts.Of(tool, r, nil, noon()).Host[1]
 	require.Equal(t, []string{approval.Digest(r.RequestData)}, digest.Values)
 }
 

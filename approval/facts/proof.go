@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -31,6 +32,9 @@ const (
 
 // proofDocument is a request's proof as written.
 type proofDocument struct {
+	Tool          string                   `json:"tool"`
+	ArgsSHA256    string                   `json:"args_sha256"` // of request_data's bytes
+	Expires       string                   `json:"expires"`     // RFC 3339
 	Program       string                   `json:"program"`
 	ProgramSHA256 string                   `json:"program_sha256"`
 	Trusted       []string                 `json:"trusted"`
@@ -43,7 +47,7 @@ type proofDocument struct {
 
 // proofOf reads and checks a request's proof. An unreadable proof becomes a claim
 // whose Why says so; the pending keeps its bytes.
-func proofOf(t approval.Tool, r *approval.Request, provers Provers) *approval.Proof {
+func proofOf(t approval.Tool, r *approval.Request, provers Provers, now time.Time) *approval.Proof {
 	if k := r.Proof.Kind(); k == 0 || k == 'n' {
 		return nil
 	}
@@ -55,7 +59,11 @@ func proofOf(t approval.Tool, r *approval.Request, provers Provers) *approval.Pr
 		ProgramSHA256: d.ProgramSHA256, Program: d.Program, Trusted: d.Trusted, Contracts: d.Contracts,
 		Effects: d.Effects, Coverage: d.Coverage,
 	}
-	if p.Why = d.whyUnverified(t, r.RequestData, provers); p.Why.IsZero() {
+	p.Why = d.whyUnsigned(provers)
+	if p.Why.IsZero() {
+		p.Why = d.whyNotFor(t, r, now)
+	}
+	if p.Why.IsZero() {
 		p.Verified, p.Prover = true, d.Prover
 	}
 	normalize(p)
@@ -96,10 +104,17 @@ func (d *proofDocument) check() error {
 	switch {
 	case len(d.Program) > maxProgram:
 		return fmt.Errorf("program is longer than %d bytes", maxProgram)
-	case len(d.ProgramSHA256) != 64 || !approval.ValidID(d.ProgramSHA256):
+	case !isDigest(d.ProgramSHA256):
 		return errors.New("program_sha256 must be 64 lower-case hex digits")
+	case d.ArgsSHA256 != "" && !isDigest(d.ArgsSHA256):
+		return errors.New("args_sha256 must be 64 lower-case hex digits")
+	case d.Tool != "" && !approval.ValidToolName(d.Tool):
+		return errors.New("tool must be a tool's name")
 	case len(d.Prover) > maxProver || len(d.Signature) > 2*ed25519.SignatureSize:
 		return errors.New("prover or signature is too long")
+	}
+	if _, ok := d.end(); d.Expires != "" && !ok {
+		return errors.New("expires must be a time such as 2026-11-21T12:00:00Z")
 	}
 	if err := checkLines("trusted", d.Trusted); err != nil {
 		return err
@@ -124,6 +139,28 @@ func (d *proofDocument) check() error {
 		}
 	}
 	return nil
+}
+
+func isDigest(s string) bool { return len(s) == 64 && approval.ValidID(s) }
+
+// end is when the proof expires.
+func (d *proofDocument) end() (t time.Time, ok bool) {
+	err := t.UnmarshalText([]byte(d.Expires))
+	return t, err == nil
+}
+
+// lacks names the first missing member of those that limit a proof to a request. A
+// proof of version 1 has none of them.
+func (d *proofDocument) lacks() string {
+	switch {
+	case d.Tool == "":
+		return "tool"
+	case d.ArgsSHA256 == "":
+		return "args_sha256"
+	case d.Expires == "":
+		return "expires"
+	}
+	return ""
 }
 
 func checkLines(what string, lines []string) error {
@@ -164,8 +201,8 @@ func checkEffect(x *approval.ProvenEffect) error {
 	return nil
 }
 
-// whyUnverified says why a proof is only a claim; none if it is verified.
-func (d *proofDocument) whyUnverified(t approval.Tool, data approval.Raw, provers Provers) approval.Reason {
+// whyUnsigned says why no trusted prover has signed the proof; none if one has.
+func (d *proofDocument) whyUnsigned(provers Provers) approval.Reason {
 	key, known := provers[d.Prover]
 	switch {
 	case d.Signature == "":
@@ -174,11 +211,18 @@ func (d *proofDocument) whyUnverified(t approval.Tool, data approval.Raw, prover
 		return approval.Because("proof_no_prover")
 	case !known || len(key) != ed25519.PublicKeySize:
 		return approval.Because("proof_unknown_prover")
+	case d.lacks() != "":
+		return approval.Because("proof_lacks", "field", d.lacks())
 	}
 	signature, ok := decodeSignature(d.Signature)
 	if !ok || !ed25519.Verify(key, d.signed(), signature) {
 		return approval.Because("proof_signature")
 	}
+	return approval.Reason{}
+}
+
+// whyNotFor says why a signed proof does not hold for this request; none if it does.
+func (d *proofDocument) whyNotFor(t approval.Tool, r *approval.Request, now time.Time) approval.Reason {
 	if d.Program != "" && approval.Digest([]byte(d.Program)) != d.ProgramSHA256 {
 		return approval.Because("proof_digest")
 	}
@@ -186,15 +230,23 @@ func (d *proofDocument) whyUnverified(t approval.Tool, data approval.Raw, prover
 	if len(programs) == 0 {
 		return approval.Because("proof_unbound")
 	}
-	fields, err := codec.Fields(data)
+	fields, err := codec.Fields(r.RequestData)
 	if err != nil {
 		return approval.Because("proof_no_program")
 	}
-	switch text, ok := programText(t, fields); {
-	case !ok:
+	end, ok := d.end()
+	text, given := programText(t, fields)
+	switch {
+	case d.Tool != r.ToolName:
+		return approval.Because("proof_other_tool")
+	case !given:
 		return approval.Because("proof_no_field", "field", programs[0])
 	case approval.Digest([]byte(text)) != d.ProgramSHA256:
 		return approval.Because("proof_other_program")
+	case approval.Digest(r.RequestData) != d.ArgsSHA256:
+		return approval.Because("proof_other_arguments")
+	case !ok || now.IsZero() || !now.Before(end):
+		return approval.Because("proof_expired")
 	}
 	return approval.Reason{}
 }
@@ -208,15 +260,18 @@ func decodeSignature(s string) ([]byte, bool) {
 }
 
 // proofMagic separates proofs from anything else that is signed with the same key.
-const proofMagic = "permesso proof v1\n"
+const proofMagic = "permesso proof v2\n"
 
 // signed is what a prover signs with Ed25519 (RFC 8032, without a context): the
-// line "permesso proof v1" with its line feed, then a sequence of items. An item
+// line "permesso proof v2" with its line feed, then a sequence of items. An item
 // is a string of bytes preceded by its length: decimal digits without leading
 // zeros, a colon, the bytes. A list is an item that holds the number of its
 // elements in decimal, then the items of each. In this order:
 //
 //	prover            the name as written in the proof
+//	tool              the name of the tool, as in the request
+//	args_sha256       of the bytes of request_data, 64 lower-case hex digits
+//	expires           RFC 3339, as written in the proof
 //	program_sha256    64 lower-case hex digits
 //	trusted           list of strings
 //	contracts         list of strings
@@ -241,7 +296,7 @@ func (d *proofDocument) signed() []byte {
 		put(strconv.Itoa(len(items)))
 		put(items...)
 	}
-	put(d.Prover, d.ProgramSHA256)
+	put(d.Prover, d.Tool, d.ArgsSHA256, d.Expires, d.ProgramSHA256)
 	list(d.Trusted)
 	list(d.Contracts)
 	put(strconv.Itoa(len(d.Effects)))
@@ -257,11 +312,14 @@ func (d *proofDocument) signed() []byte {
 }
 
 // ProofBytes is what a prover signs for this proof, a JSON object without its
-// signature. See the comment at signed.
+// signature, that says what it is limited to. See the comment at signed.
 func ProofBytes(proof approval.Raw) ([]byte, error) {
 	d, err := parseProof(proof)
 	if err != nil {
 		return nil, fmt.Errorf("parse proof: %w", err)
+	}
+	if name := d.lacks(); name != "" {
+		return nil, fmt.Errorf("proof has no %s", name)
 	}
 	return d.signed(), nil
 }

@@ -25,12 +25,12 @@ func prover() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]
 // to one person.
 func requestWithProof(t *testing.T, k approval.Key, by ed25519.PrivateKey, recipient string) string {
 	t.Helper()
-	proof := `{"prover":"lab","program_sha256":"` + approval.Digest([]byte(program)) + `","effects":[{"domain":"email","op":"send","args":{ "recipient": "` + recipient + `" },"status":"proven"}]}`
+	args, err := json.Marshal(map[string]string{"code": program})
+	require.NoError(t, err)
+	proof := `{"prover":"lab","tool":"script","args_sha256":"` + approval.Digest(args) + `","expires":"2099-01-01T00:00:00Z","program_sha256":"` + approval.Digest([]byte(program)) + `","effects":[{"domain":"email","op":"send","args":{ "recipient": "` + recipient + `" },"status":"proven"}]}`
 	b, err := facts.ProofBytes(approval.Raw(proof))
 	require.NoError(t, err)
 	proof = proof[:len(proof)-1] + `,"signature":"` + base64.StdEncoding.EncodeToString(ed25519.Sign(by, b)) + `"}`
-	args, err := json.Marshal(map[string]string{"code": program})
-	require.NoError(t, err)
 	return request(k, "script", string(args), `"proof":`+proof)
 }
 

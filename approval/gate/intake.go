@@ -355,7 +355,7 @@ func factsFrom(settings Settings, workspace string, from submit.Origin, r *appro
 		Target:    facts.Expand(tool.Target, r.RequestData),
 		SessionID: r.SessionID, ClientID: from.Client(workspace), Principal: ws.Principal, Args: r.RequestData,
 		Agent:    approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
-		Question: r.Type == approval.TypeQuestion, Evidence: facts.Of(tool, r, settings.Provers()), Now: now,
+		Question: r.Type == approval.TypeQuestion, Evidence: facts.Of(tool, r, settings.Provers(), now), Now: now,
 	}
 	addConfigured(&f, ws, tool)
 	return f

@@ -58,7 +58,7 @@ func (k kind) pending() *approval.Pending {
 			approval.Because("table_ask", "capability", t.Capability, "level", "supervised"),
 		}},
 		Agent:   approval.Prose{Title: q.Title, Preview: q.Preview, Rationale: q.Rationale},
-		Options: q.Options, Facts: facts.Of(t, q, nil), Runs: runs, OwnDomains: []string{"example.org"},
+		Options: q.Options, Facts: facts.Of(t, q, nil, time.Time{}), Runs: runs, OwnDomains: []string{"example.org"},
 	}
 	if t.Name != "" {
 		p.ToolSHA256, p.ActionType = t.SHA256(), "custom:"+t.Name

@@ -316,7 +316,7 @@ func pending(r request) (p *approval.Pending, ok bool) {
 		Target: facts.Expand(r.tool.Target, q.RequestData), Reversibility: approval.Irreversible, Verb: r.tool.Verb, SummaryParts: facts.Parts(r.tool.Summary),
 		Summary: facts.ExpandQuoted(r.tool.Summary, q.RequestData), Agent: r.prose,
 		Ruling: approval.Ruling{Outcome: approval.Ask, Rule: "default", Reasons: []approval.Reason{approval.Because("text", "text", "ask")}},
-		Facts:  facts.Of(r.tool, q, nil), Before: r.before,
+		Facts:  facts.Of(r.tool, q, nil, time.Time{}), Before: r.before,
 	}
 	if r.tool.Name == "" {
 		p.Runs.Args, p.Offers = facts.ReleaseArgs(r.action), offers(p)

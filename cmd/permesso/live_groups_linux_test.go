@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,21 +13,38 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 )
 
 const (
-	labKey   = "/LDhXyqK/UZzQxTJBjkQCPm9q802KmSTd+srx72yQL8="
 	otherKey = "Mu3GE0tOuZvktwmf+XVEj5xfDfTn8XYklvcc17KgkwU="
-
-	// proven is a request with a proof that is signed with labKey: it sends one email to bob.
-	proven = `{"tool_name":"script","request_data":{"code":"send()"},"proof":{"prover":"lab",
-"program_sha256":"35d621560f562ee95e77be3cd98718e419d07100ddfc9dcaef565476ddcf3607",
-"effects":[{"domain":"email","op":"send","args":{"recipient":"bob@example.com"},"status":"proven"}],
-"signature":"bTZV9A61t9MNBODL1nsgN+pOmTF+iNPYJxxzyb485jr11rDAa677RFtjfs5m8eI4a9sF8H4y97g68nxpPauNCg=="}}`
 
 	allowed, refused, asked = "auto_approved", "auto_rejected", "pending"
 )
+
+// lab is the key of a prover, labKey what is configured of it.
+var (
+	lab    = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
+	labKey = base64.StdEncoding.EncodeToString(lab.Public().(ed25519.PublicKey))
+
+	proven = provenFor("script")
+)
+
+// provenFor is a request for a tool with a proof of lab: it sends one email to bob.
+func provenFor(tool string) string {
+	const code, data = "send()", `{"code":"send()"}`
+	proof := fmt.Sprintf(`{"prover":"lab","tool":%q,"args_sha256":%q,"expires":"2099-01-01T00:00:00Z","program_sha256":%q,`+
+		`"effects":[{"domain":"email","op":"send","args":{"recipient":"bob@example.com"},"status":"proven"}]`,
+		tool, approval.Digest([]byte(data)), approval.Digest([]byte(code)))
+	b, err := facts.ProofBytes(approval.Raw(proof + "}"))
+	if err != nil {
+		panic(err)
+	}
+	signature := base64.StdEncoding.EncodeToString(ed25519.Sign(lab, b))
+	return fmt.Sprintf(`{"tool_name":%q,"request_data":%s,"proof":%s,"signature":%q}}`, tool, data, proof, signature)
+}
 
 // noTrust are the properties of a tool that policy always allows.
 const noTrust = "public_source = false\nsecret_data = false\npublic_sink = false\ndangerous_writes = false\n"
@@ -556,7 +576,7 @@ when_proven = [{ domain = "channel", only = { recipient = "bob@example.com" } }]
 	add("dangerous_writes", atFolder, ruling("full", `{"tool_name":"danger"}`), allowed, asked)
 	add("cost", atFolder, ruling("spends", `{"tool_name":"costly"}`), allowed, asked)
 	const paid, put = `{"tool_name":"pay","request_data":{"sum":1}}`, `{"tool_name":"put","request_data":{"one":"/a","two":"/b","content":"c"}}`
-	add("args.ARGUMENT", atFolder, ruling("codes", strings.Replace(proven, `"script"`, `"program"`, 1)), allowed, asked)
+	add("args.ARGUMENT", atFolder, ruling("codes", provenFor("program")), allowed, asked)
 	add("args.ARGUMENT.type", atFolder, ruling("codes", `{"tool_name":"typed","request_data":{"n":3}}`), asked, refused)
 	add("args.ARGUMENT.optional", atFolder, ruling("codes", `{"tool_name":"lax"}`), asked, refused)
 	add("args.ARGUMENT.currency", atFolder, document("codes", paid), `"currency":"EUR"`, `"currency":"USD"`)
@@ -684,10 +704,13 @@ func clausesGroup() liveGroup {
 		add("under.ARGUMENT", "save", save, `{ domain = "file", under = { path = «"/srv/out"¦"/srv/in"» } }`)
 		add("unique", "script", proven, `{ domain = "email", unique = «"recipient"¦"subject"» }`)
 		add("at_most", "script", proven, `{ domain = "email", at_most = «1¦0» }`)
+		const paid = `{"tool_name":"paid","request_data":{"sum":"12.50"}}`
+		add("sum_at_most", "paid", paid, `{ domain = "money", sum_at_most = «"12.50"¦"12.49"», currency = "EUR" }`)
+		add("currency", "paid", paid, `{ domain = "money", sum_at_most = 20, currency = «"EUR"¦"USD"» }`)
 		add("of.ARGUMENT", "script", proven, `{ domain = "email", at_most = 0, of = { recipient = «"ceo@example.com"¦"bob@example.com"» } }`)
 		g.checks = append(g.checks, liveCheck{"rules[]." + list, atFolder, g.checks[len(g.checks)-1].see, g.checks[len(g.checks)-1].want})
 	}
-	tools += "[tools.script]\ncapability = \"channel:out\"\ndangerous_writes = false\nargs = { code = \"program\" }\n[tools.save]\ncapability = \"fs:write\"\ndangerous_writes = false\nargs = { path = \"path\" }\ntarget = \"{path}\"\n"
+	tools += "[tools.script]\ncapability = \"channel:out\"\ndangerous_writes = false\nargs = { code = \"program\" }\n[tools.paid]\ncapability = \"channel:out\"\ndangerous_writes = false\nargs = { sum = { type = \"amount\", currency = \"EUR\" } }\n[tools.save]\ncapability = \"fs:write\"\ndangerous_writes = false\nargs = { path = \"path\" }\ntarget = \"{path}\"\n"
 	g.text += tools + rules
 	return g
 }

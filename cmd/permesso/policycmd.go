@@ -35,20 +35,11 @@ func (a *app) policyCmd() *cobra.Command {
 		a.policyExplainCmd(), a.policyTestCmd(), a.policySimulateCmd())
 }
 
-// longOutcome returns the outcome's name in the predecessor's format.
-func longOutcome(o approval.Outcome) string {
-	return map[approval.Outcome]string{approval.Allow: "allowed", approval.Ask: "approval_required", approval.Deny: "denied"}[o]
-}
-
-// eachLine prints a table on a terminal, and JSON lines elsewhere or with --json.
-func (a *app) eachLine(head []string, rows [][]string, objects []any) error {
+// eachLine prints a text on a terminal, and JSON lines elsewhere or with --json.
+func eachLine[T any](a *app, text string, objects []T) error {
 	if !a.JSON && console.IsTerminal(a.Out) {
-		t := a.Table(head...)
-		for _, r := range rows {
-			t.Row(r...)
-		}
-		t.Print()
-		return nil
+		_, err := fmt.Fprint(a.Out, text)
+		return err
 	}
 	for _, o := range objects {
 		b, err := json.Marshal(o, json.Deterministic(true))
@@ -60,23 +51,66 @@ func (a *app) eachLine(head []string, rows [][]string, objects []any) error {
 	return nil
 }
 
+// columns is the width of a narrow terminal.
+const columns = 80
+
+// writeWrapped writes words with a blank between them, in lines that begin with head or
+// the same number of blanks.
+func writeWrapped(b *strings.Builder, head string, words []string) {
+	line := head
+	for i, w := range words {
+		if i > 0 && len(line)+len(w)+1 > columns {
+			b.WriteString(line + "\n")
+			line = strings.Repeat(" ", len(head))
+		}
+		if len(line) > len(head) {
+			line += " "
+		}
+		line += w
+	}
+	b.WriteString(line + "\n")
+}
+
+// registered is one line of policy registry --json.
+type registered struct {
+	Capability string        `json:"capability"`
+	Sentence   string        `json:"sentence"`
+	Critical   bool          `json:"critical"`
+	Default    facts.AskMode `json:"default_approval"`
+	TargetKind string        `json:"target_kind"`
+	Trust      []string      `json:"trust"`
+}
+
 func (a *app) policyRegistryCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "registry", Short: "List the 13 capabilities", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			var rows [][]string
-			var objects []any
-			for _, c := range facts.Capabilities() {
-				trust := append([]string{}, policy.Implied(c.Name)...)
-				rows = append(rows, []string{c.Name, yesNo(c.Critical), string(c.Default), c.TargetKind, strings.Join(trust, " ")})
-				objects = append(objects, map[string]any{
-					"capability": c.Name, "critical": c.Critical, "default_approval": c.Default,
-					"target_kind": c.TargetKind, "trust": trust,
-				})
-			}
-			return a.eachLine([]string{"CAPABILITY", "CRITICAL", "DEFAULT", "TARGET", "TRUST"}, rows, objects)
+			all := registry()
+			return eachLine(a, registryText(all), all)
 		},
 	}
+}
+
+func registry() (all []registered) {
+	for _, c := range facts.Capabilities() {
+		trust := append([]string{}, policy.Implied(c.Name)...)
+		all = append(all, registered{c.Name, c.Sentence, c.Critical, c.Default, c.TargetKind, trust})
+	}
+	return all
+}
+
+// registryText has the sentence of each capability, and below it what the policy knows.
+func registryText(all []registered) string {
+	var b strings.Builder
+	for _, r := range all {
+		writeWrapped(&b, fmt.Sprintf("%-15s", r.Capability), strings.Fields(r.Sentence))
+		indent := strings.Repeat(" ", 15)
+		fmt.Fprintf(&b, "%sdefault: %s; target: %s; critical: %s\n", indent, r.Default, r.TargetKind, yesNo(r.Critical))
+		if len(r.Trust) > 0 {
+			writeWrapped(&b, indent+"trust: ", r.Trust)
+		}
+	}
+	return b.String()
 }
 
 func yesNo(b bool) string {
@@ -86,29 +120,63 @@ func yesNo(b bool) string {
 	return "no"
 }
 
+// tableRow is one row of the table, and one line of policy table --json.
+type tableRow struct {
+	Level string   `json:"level"`
+	Allow []string `json:"allow"`
+	Ask   []string `json:"ask"`
+	Deny  []string `json:"deny"`
+}
+
 func (a *app) policyTableCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "table", Short: "Show the outcome for each capability and autonomy level", Args: cobra.NoArgs,
+		Use: "table", Short: "Show what each autonomy level allows, asks and denies", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			var rows [][]string
-			var objects []any
-			for _, c := range facts.Capabilities() {
-				row := []string{c.Name}
-				for _, level := range grant.Levels() {
-					o := policy.Table(level, c.Name)
-					row = append(row, o.String())
-					objects = append(objects, map[string]any{"level": level, "capability": c.Name, "outcome": longOutcome(o)})
-				}
-				rows = append(rows, row)
-			}
-			return a.eachLine([]string{"CAPABILITY", "READONLY", "SUPERVISED", "FULL"}, rows, objects)
+			rows := tableRows()
+			return eachLine(a, tableText(rows), rows)
 		},
 	}
 }
 
+func tableRows() (rows []tableRow) {
+	for _, level := range grant.Levels() {
+		r := tableRow{level, []string{}, []string{}, []string{}}
+		for _, c := range facts.Capabilities() {
+			switch policy.Table(level, c.Name) {
+			case approval.Allow:
+				r.Allow = append(r.Allow, c.Name)
+			case approval.Ask:
+				r.Ask = append(r.Ask, c.Name)
+			case approval.Deny:
+				r.Deny = append(r.Deny, c.Name)
+			}
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// tableText has a row for each level, with a line for each outcome that occurs.
+func tableText(rows []tableRow) string {
+	var b strings.Builder
+	for _, r := range rows {
+		head := r.Level
+		for _, x := range []struct {
+			outcome approval.Outcome
+			names   []string
+		}{{approval.Allow, r.Allow}, {approval.Ask, r.Ask}, {approval.Deny, r.Deny}} {
+			if len(x.names) > 0 {
+				writeWrapped(&b, fmt.Sprintf("%-12s%-7s", head, x.outcome), x.names)
+				head = ""
+			}
+		}
+	}
+	return b.String()
+}
+
 // checkResult is what policy check --json prints.
 type checkResult struct {
-	Outcome    string            `json:"outcome"`
+	Outcome    approval.Outcome  `json:"outcome"`
 	Level      string            `json:"level"`
 	Capability string            `json:"capability"`
 	Rule       string            `json:"rule"`
@@ -134,7 +202,7 @@ func (a *app) policyCheckCmd() *cobra.Command {
 				Autonomy: level, Tool: "check", KnownTool: true, Capability: c.Name, Now: time.Now(),
 				Trust: approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "false"},
 			})
-			return a.Print(checkResult{longOutcome(r.Outcome), level, c.Name, r.Rule, r.Reasons, r.Change}, r.Outcome.String())
+			return a.Print(checkResult{r.Outcome, level, c.Name, r.Rule, r.Reasons, r.Change}, r.Outcome.String())
 		},
 	}
 }

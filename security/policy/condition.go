@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"math/big"
 	"regexp"
 	"slices"
 	"strings"
@@ -97,7 +98,7 @@ type condition struct {
 	equalText         string
 	equalIsText       bool
 	is                []pattern
-	max, min          *decimal
+	max, min          *big.Rat
 	matches, matchAny *regexp.Regexp // narrow and wide
 }
 
@@ -164,7 +165,7 @@ func (c Condition) compile() (*condition, error) {
 	}
 	for _, b := range []struct {
 		text string
-		to   **decimal
+		to   **big.Rat
 	}{{c.Max, &x.max}, {c.Min, &x.min}} {
 		if b.text == "" {
 			continue
@@ -175,7 +176,7 @@ func (c Condition) compile() (*condition, error) {
 		}
 		*b.to = d
 	}
-	if x.max != nil && x.min != nil && x.max.less(x.min) {
+	if x.max != nil && x.min != nil && x.max.Cmp(x.min) < 0 {
 		return nil, fmt.Errorf("the condition on %s: min is above max", c.Field)
 	}
 	return x, x.compileMatches()
@@ -452,7 +453,7 @@ func listOf(v approval.Raw) approval.Raw {
 func sameNumber(a, b string) bool {
 	x, ok := parseDecimal(a)
 	y, also := parseDecimal(b)
-	return ok && also && !x.less(y) && !y.less(x)
+	return ok && also && x.Cmp(y) == 0
 }
 
 // closes says whether the condition allows only listed values of an argument of a type.

@@ -262,7 +262,7 @@ func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 }
 
 func (e *Engine) applyRules(v *evaluation) (lifted bool) {
-	q, evidence := newRequest(v.f, v.links), &evidenceIndex{of: &v.f.Evidence}
+	q, evidence := newRequest(v.f, v.links), &evidenceIndex{of: &v.f.Evidence, resolve: v.links.or(e.Resolve)}
 	for _, r := range v.rs.rules { // deny rules come first, then ask, then allow
 		a := r.match(q)
 		if a == no {

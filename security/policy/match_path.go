@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"path"
@@ -173,6 +174,25 @@ func (e *Engine) linksOf(f *approval.Facts) (l links) {
 	}
 	return l
 }
+
+// or returns what resolves a path: what is known, else another function. Nil stays nil.
+func (l links) or(resolve func(string) (string, error)) func(string) (string, error) {
+	if resolve == nil {
+		return nil
+	}
+	return func(name string) (string, error) {
+		switch leads, known := l.to[name]; {
+		case !known:
+			return resolve(name)
+		case leads == "":
+			return "", errUnresolved
+		default:
+			return leads, nil
+		}
+	}
+}
+
+var errUnresolved = errors.New("it cannot be resolved")
 
 // maxLinks bounds the paths of one request that are resolved.
 const maxLinks = 1000

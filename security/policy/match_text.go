@@ -97,22 +97,16 @@ func fold(s string) string {
 	return strings.Join(strings.Fields(strings.ToLower(strings.ToUpper(s))), " ")
 }
 
-// decimal is a decimal number, exactly.
-type decimal big.Rat
-
 // maxDigits bounds the numbers that are compared.
-const maxDigits = 100
+const maxDigits = 40
 
-// parseDecimal reads a number without an exponent.
-func parseDecimal(s string) (*decimal, bool) {
+// parseDecimal reads a number without an exponent, exactly.
+func parseDecimal(s string) (*big.Rat, bool) {
 	if a := facts.AmountOf(s); !a.Valid || a.Exponent || len(s) > maxDigits {
 		return nil, false
 	}
-	r, ok := new(big.Rat).SetString(s)
-	return (*decimal)(r), ok
+	return new(big.Rat).SetString(s)
 }
-
-func (d *decimal) less(than *decimal) bool { return (*big.Rat)(d).Cmp((*big.Rat)(than)) < 0 }
 
 // matchBounds compares an amount, a number, or the numbers of a list with max and min.
 func (c *condition) matchBounds(q *request, a approval.Argument, v approval.Raw, how reading) matchResult {
@@ -137,7 +131,7 @@ func (c *condition) matchBounds(q *request, a approval.Argument, v approval.Raw,
 }
 
 // zero is the least amount that an allow without min matches.
-var zero = (*decimal)(new(big.Rat))
+var zero = new(big.Rat)
 
 func (c *condition) bound(text string, how reading) matchResult {
 	d, ok := parseDecimal(text)
@@ -148,7 +142,7 @@ func (c *condition) bound(text string, how reading) matchResult {
 	switch {
 	case !ok || strings.HasPrefix(text, "+") && how == narrow:
 		return unknown
-	case c.max != nil && c.max.less(d), least != nil && d.less(least):
+	case c.max != nil && c.max.Cmp(d) < 0, least != nil && d.Cmp(least) < 0:
 		return no
 	}
 	return yes

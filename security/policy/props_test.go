@@ -129,7 +129,7 @@ func drawSetup(rt *rapid.T) setup {
 }
 
 func (w setup) judge(t require.TestingT, f approval.Facts) approval.Ruling {
-	e := &policy.Engine{Scan: func(*approval.Facts) []approval.Finding { return w.secrets }, Resolve: noLinks}
+	e := &policy.Engine{Resolve: resolve, Scan: func(*approval.Facts) []approval.Finding { return w.secrets }}
 	require.NoError(t, e.Load(w.config))
 	for _, x := range w.history {
 		e.Learn(x)

@@ -31,13 +31,15 @@ type ClauseKind string
 // The closed set of clauses.
 const (
 	Only   ClauseKind = "only"    // every value of Arg is one of Values
-	Under  ClauseKind = "under"   // every value of Arg is a path in or equal to one of the folders in Values
+	Under  ClauseKind = "under"   // every value of Arg is, also with links resolved, a path in or equal to one of the folders in Values
 	Unique ClauseKind = "unique"  // no value of Arg occurs twice
 	AtMost ClauseKind = "at_most" // at most Max effects or, with Arg, the one value of Values at most Max times
+	// The amounts of all effects, each as often as it occurs, are in Currency, and their sum is at most Sum.
+	SumAtMost ClauseKind = "sum_at_most"
 )
 
 // ClauseKinds lists the closed set.
-func ClauseKinds() []ClauseKind { return []ClauseKind{Only, Under, Unique, AtMost} }
+func ClauseKinds() []ClauseKind { return []ClauseKind{Only, Under, Unique, AtMost, SumAtMost} }
 
 // Clause is a condition that a rule requires a proof of.
 type Clause struct {
@@ -47,6 +49,8 @@ type Clause struct {
 	Arg    string // recipient, path, …, singular or plural; "" with AtMost counts effects
 	Values []string
 	Max    int
+	// Of SumAtMost: a decimal number, and a currency as amounts have it.
+	Sum, Currency string
 }
 
 const maxValues = 1000 // of one clause
@@ -60,8 +64,8 @@ func (c Clause) Check() error {
 	case domain == facts.Command || domain == facts.Program || domain == facts.Digest:
 		return fmt.Errorf("nothing can be proven of the domain %q: name what it touches, such as file or mail", c.Domain)
 	case !slices.Contains(ClauseKinds(), c.Kind):
-		return fmt.Errorf("%q is not a clause: use only, under, unique or at_most", string(c.Kind))
-	case c.Arg == "" && c.Kind != AtMost:
+		return fmt.Errorf("%q is not a clause: use only, under, unique, at_most or sum_at_most", string(c.Kind))
+	case c.Arg == "" && c.Kind != AtMost && c.Kind != SumAtMost:
 		return fmt.Errorf("%s needs an argument", c.Kind)
 	case len(c.Values) > maxValues:
 		return fmt.Errorf("%s has more than %d values", c.Kind, maxValues)
@@ -83,6 +87,19 @@ func (c Clause) checkValues() error {
 		if c.Max < 0 || (c.Arg == "") != (len(c.Values) == 0) || len(c.Values) > 1 {
 			return errors.New("at_most limits all effects, or one value of one argument")
 		}
+		if facts.CanonicalArg(c.Arg) == amountArg {
+			return fmt.Errorf("at_most = %d counts how often the amount %s occurs: sum_at_most limits the sum of all amounts", c.Max, c.Values[0])
+		}
+	case SumAtMost:
+		if _, ok := decimal(c.Sum); !ok || c.Arg != "" || len(c.Values) > 0 {
+			return errors.New("sum_at_most limits the sum of all amounts to a number such as 20.00")
+		}
+		if len(c.Currency) < 2 || len(c.Currency) > 10 || strings.ContainsFunc(c.Currency, notAlphanumeric) {
+			return errors.New("sum_at_most needs the currency of the amounts, such as EUR")
+		}
+	}
+	if c.Kind != SumAtMost && c.Sum+c.Currency != "" {
+		return fmt.Errorf("%s takes no sum and no currency", c.Kind)
 	}
 	if c.Kind != AtMost && c.Max != 0 {
 		return fmt.Errorf("%s takes no number", c.Kind)
@@ -114,11 +131,17 @@ func (c *Clause) words() string {
 		return fmt.Sprintf("%s: every %s is under %s", where, facts.CanonicalArg(c.Arg), oneOf(c.Values))
 	case Unique:
 		return fmt.Sprintf("%s: no %s twice", where, facts.CanonicalArg(c.Arg))
+	case SumAtMost:
+		return fmt.Sprintf("%s: all amounts together at most %s %s", where, c.Sum, c.Currency)
 	}
-	if c.Arg == "" {
+	switch arg := facts.CanonicalArg(c.Arg); arg {
+	case "":
 		return fmt.Sprintf("%s: at most %d", where, c.Max)
+	case recipientArg:
+		return fmt.Sprintf("%s: at most %d to %s", where, c.Max, c.Values[0])
+	default:
+		return fmt.Sprintf("%s: the %s %s at most %d times", where, arg, c.Values[0], c.Max)
 	}
-	return fmt.Sprintf("%s: at most %d to %s", where, c.Max, c.Values[0])
 }
 
 // oneOf names up to three values.
@@ -136,6 +159,7 @@ func oneOf(values []string) string {
 // evidenceIndex is the evidence of one request by domain, built on first use.
 type evidenceIndex struct {
 	of      *approval.Evidence
+	resolve func(path string) (string, error) // see Engine.Resolve
 	read    bool
 	domains map[string]*facts.Domain
 }
@@ -201,12 +225,12 @@ func (s *evidenceIndex) missingFor(c *Clause) approval.Reason {
 		if d == nil || !d.Known() {
 			return approval.Because("gap_unknown")
 		}
-		return c.checkEffects(d)
+		return s.checkEffects(c, d)
 	}
 	if d == nil {
 		return approval.Because("gap_unknown")
 	}
-	return c.checkFacts(d.Host)
+	return s.checkFacts(c, d.Host)
 }
 
 func (s *evidenceIndex) whyUnverified() approval.Reason {
@@ -221,9 +245,9 @@ func (s *evidenceIndex) whyUnverified() approval.Reason {
 
 // checkEffects checks the clause against a verified proof. An effect without an op
 // may be any op.
-func (c *Clause) checkEffects(d *facts.Domain) approval.Reason {
+func (s *evidenceIndex) checkEffects(c *Clause, d *facts.Domain) approval.Reason {
 	var values []string
-	n, found := 0, false
+	n, found, sum := 0, false, amounts{currency: c.Currency}
 	for _, x := range d.Verified {
 		if !c.appliesTo(x.Op) {
 			continue
@@ -232,6 +256,11 @@ func (c *Clause) checkEffects(d *facts.Domain) approval.Reason {
 		times, each, ok := effectCount(x)
 		if !ok {
 			return approval.Because("gap_times")
+		}
+		if c.Kind == SumAtMost {
+			if why := sum.addEffect(x, times*max(1, each)); !why.IsZero() {
+				return why
+			}
 		}
 		if c.Arg != "" {
 			list, whole := facts.ValuesOf(x, c.Arg)
@@ -247,7 +276,22 @@ func (c *Clause) checkEffects(d *facts.Domain) approval.Reason {
 	if !found && !d.Covered {
 		return approval.Because("gap_unknown")
 	}
-	return c.check(values, n)
+	if c.Kind == SumAtMost {
+		return sum.atMost(c.Sum)
+	}
+	return s.check(c, values, n)
+}
+
+// recipientArg is the name of recipients, in facts and in effects.
+const recipientArg = "recipient"
+
+// recipients counts the recipients in texts that may list several. It also counts the
+// commas in names: a clause that finds too many is not proven.
+func recipients(texts []string) (n int) {
+	for _, s := range texts {
+		n += 1 + strings.Count(s, ",") + strings.Count(s, ";") + strings.Count(s, "\n")
+	}
+	return n
 }
 
 // maxTimes bounds how often one effect can happen and be counted.
@@ -269,38 +313,55 @@ func effectCount(x approval.ProvenEffect) (times, each int, ok bool) {
 			}
 			times = max(times, v)
 		}
-		if facts.CanonicalArg(f.Name) == "recipient" {
+		if facts.CanonicalArg(f.Name) == recipientArg {
 			list, whole := facts.ValuesOf(x, f.Name)
 			if !whole {
 				return 0, 0, false
 			}
-			each = len(list)
+			each = recipients(list)
 		}
 	}
 	return times, each, true
 }
 
 // checkFacts checks the clause against the arguments that the gate read.
-func (c *Clause) checkFacts(known []approval.HostFact) approval.Reason {
+func (s *evidenceIndex) checkFacts(c *Clause, known []approval.HostFact) approval.Reason {
 	var values []string
 	n, found := 0, false
 	for _, h := range known {
 		if h.From != facts.FromTemplate && h.From != facts.FromArgument || !c.appliesTo(h.Op) {
 			continue
 		}
-		if c.Arg != "" && facts.CanonicalArg(h.Name) != facts.CanonicalArg(c.Arg) {
+		if arg := c.arg(); arg != "" && facts.CanonicalArg(h.Name) != arg {
 			continue
 		}
 		if h.Omitted > 0 {
 			return approval.Because("gap_value")
 		}
 		found, n = true, max(n, len(h.Values))
+		if facts.CanonicalArg(h.Name) == recipientArg {
+			n = max(n, recipients(h.Values))
+		}
 		values = append(values, h.Values...)
+		if c.Kind == SumAtMost && h.Currency != c.Currency {
+			return approval.Because("gap_currency")
+		}
 	}
-	if !found {
+	switch {
+	case !found:
 		return approval.Because("gap_unknown")
+	case c.Kind == SumAtMost:
+		return s.checkSum(c, values)
 	}
-	return c.check(values, n)
+	return s.check(c, values, n)
+}
+
+// arg is the argument that the clause is about; "": none.
+func (c *Clause) arg() string {
+	if c.Kind == SumAtMost {
+		return amountArg
+	}
+	return facts.CanonicalArg(c.Arg)
 }
 
 func (c *Clause) appliesTo(op string) bool {
@@ -308,7 +369,7 @@ func (c *Clause) appliesTo(op string) bool {
 }
 
 // check checks the clause against all values and n effects.
-func (c *Clause) check(values []string, n int) approval.Reason {
+func (s *evidenceIndex) check(c *Clause, values []string, n int) approval.Reason {
 	if c.Kind == AtMost && c.Arg == "" {
 		if n > c.Max {
 			return approval.Because("gap_count", "n", strconv.Itoa(n))
@@ -321,34 +382,98 @@ func (c *Clause) check(values []string, n int) approval.Reason {
 			permitted[exact] = true
 		}
 	}
+	all := slices.Concat(c.Values, values)
 	for _, v := range values {
-		wide, ok := normalize(c.Arg, v, true)
-		if !ok && c.Kind != Under {
-			return approval.Because("gap_not_plain")
+		wide, why := s.wide(c, v, all[0])
+		if !why.IsZero() {
+			return why
 		}
 		seen[wide]++
-		if why := c.checkValue(v, seen[wide], permitted); !why.IsZero() {
+		if why := s.checkValue(c, v, seen[wide], permitted); !why.IsZero() {
 			return why
 		}
 	}
 	if c.Kind == AtMost {
-		if wide, _ := normalize(c.Arg, c.Values[0], true); seen[wide] > c.Max {
+		switch wide, why := s.wide(c, c.Values[0], c.Values[0]); {
+		case !why.IsZero():
+			return why
+		case seen[wide] > c.Max:
 			return approval.Because("gap_more")
 		}
 	}
 	return approval.Reason{}
 }
 
+// wide returns the form of a value that is the same for all values that may mean the same
+// thing. A path has its links resolved. If one of two paths is relative, they may be the
+// same.
+func (s *evidenceIndex) wide(c *Clause, v, other string) (string, approval.Reason) {
+	if c.Kind == Under {
+		return "", approval.Reason{}
+	}
+	form, ok := normalize(c.Arg, v, true)
+	switch {
+	case !ok:
+		return "", approval.Because("gap_not_plain")
+	case c.Kind == Only || facts.CanonicalArg(c.Arg) != facts.CanonicalArg("path"):
+		return form, approval.Reason{}
+	case path.IsAbs(v) != path.IsAbs(other):
+		return "", approval.Because("gap_other_path")
+	}
+	real, ok := s.resolved(v)
+	if form, plain := normalize(c.Arg, real, true); ok && plain {
+		return form, approval.Reason{}
+	}
+	return "", approval.Because("gap_link")
+}
+
+// resolved returns a path with every link resolved, those before a .. too, as the system
+// reads it. A relative path stays: nothing says where it begins.
+func (s *evidenceIndex) resolved(p string) (string, bool) {
+	switch {
+	case !path.IsAbs(p):
+		return p, true
+	case s.resolve == nil:
+		return "", false
+	}
+	at, err := "/", error(nil)
+	for part := range strings.SplitSeq(p, "/") {
+		if part == ".." {
+			if at, err = s.resolve(at); err != nil {
+				return "", false
+			}
+		}
+		at = path.Join(at, part)
+	}
+	at, err = s.resolve(at)
+	return at, err == nil
+}
+
+// isUnder says whether a path is in a folder or equal to it, as it is spelled and with
+// all links resolved.
+func (s *evidenceIndex) isUnder(folder, p string) bool {
+	if !isUnder(folder, p) || !path.IsAbs(folder) {
+		return isUnder(folder, p)
+	}
+	realFolder, ok := s.resolved(folder)
+	realPath, also := s.resolved(p)
+	return ok && also && isUnder(realFolder, realPath)
+}
+
 // checkValue checks one value. times is how often it has occurred.
-func (c *Clause) checkValue(v string, times int, permitted map[string]bool) approval.Reason {
+func (s *evidenceIndex) checkValue(c *Clause, v string, times int, permitted map[string]bool) approval.Reason {
 	switch c.Kind {
 	case Only:
 		if exact, ok := normalize(c.Arg, v, false); !ok || !permitted[exact] {
 			return approval.Because("gap_other")
 		}
 	case Under:
-		if !slices.ContainsFunc(c.Values, func(folder string) bool { return isUnder(folder, v) }) {
+		spelled := func(folder string) bool { return isUnder(folder, v) }
+		switch {
+		case !slices.ContainsFunc(c.Values, spelled):
 			return approval.Because("gap_other_path")
+		case !slices.ContainsFunc(c.Values, func(folder string) bool { return s.isUnder(folder, v) }):
+			return approval.Because("gap_link")
 		}
 	case Unique:
 		if times > 1 {
@@ -366,7 +491,7 @@ func normalize(arg, v string, wide bool) (string, bool) {
 		return "", false
 	}
 	switch facts.CanonicalArg(arg) {
-	case "recipient":
+	case recipientArg:
 		return recipient(v, wide)
 	case "host":
 		return facts.HostIn(v)
@@ -425,7 +550,8 @@ func components(p string) ([]string, bool) {
 	return append([]string{first}, parts...), true
 }
 
-// isUnder says whether a path is the folder or is in it, component by component.
+// isUnder says whether a path is spelled as the folder or as one in it, component by
+// component.
 func isUnder(folder, p string) bool {
 	f, ok := components(folder)
 	parts, also := components(p)

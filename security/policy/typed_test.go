@@ -146,7 +146,9 @@ func TestSecretsOfATool(t *testing.T) {
 	} {
 		e := engine(t, policy.Config{})
 		if row.found {
-			e.Scan = func(*approval.Facts) []approval.Finding { return []approval.Finding{{Kind: "k", Where: "request_data.a", Length: 9}} }
+			e.Scan = func(*approval.Facts) []approval.Finding {
+				return []approval.Finding{{Kind: "k", Where: "request_data.a", Length: 9}}
+			}
 		}
 		f := factsFor("fs:write")
 		f.Autonomy, f.Secrets, f.KnownTool = grant.Full, row.says, row.known

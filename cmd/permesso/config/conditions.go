@@ -86,23 +86,10 @@ func conditionKeys() []Key {
 		{Name: "json", Help: "the value as JSON, for what TOML cannot say", Hint: equalHint, valueType: jsonType()},
 		{Name: "contains", Help: "a part of a text", Hint: `{ contains = "standup" }`, valueType: must("text", func(v string) bool { return v != "" }, "is empty")},
 		{Name: "matches", Help: "a regular expression for the whole text", Hint: `{ matches = "[A-Z]+-[0-9]+" }`, valueType: must("regular expression", func(v string) bool { return v != "" }, "is empty")},
-		{Name: "max", Help: "of an amount or a number", Hint: boundHint, valueType: decimalType()},
-		{Name: "min", Help: "of an amount or a number", Hint: boundHint, valueType: decimalType()},
+		{Name: "max", Help: "of an amount or a number", Hint: boundHint, valueType: decimalType(true)},
+		{Name: "min", Help: "of an amount or a number", Hint: boundHint, valueType: decimalType(true)},
 		{Name: "currency", Help: "of an amount", Hint: `{ max = "20.00", currency = "EUR" }`, valueType: matching("currency", `^[A-Z0-9]{2,10}$`, "a currency's code, such as EUR")},
 	}
-}
-
-// decimalType is a decimal number as text, or a whole number.
-func decimalType() valueType {
-	t := valueType{kinds: []kind{text, integer}, text: "decimal number", schema: schema{"type": []string{"string", "integer"}}}
-	t.read = func(s *section, k Key, n *node) any {
-		if err := (policy.Condition{Field: k.Name, Max: n.text}).Check(); err != nil {
-			s.fail(n.val, k.Name, boundHint, "%s must be a decimal number", k.Name)
-			return nil
-		}
-		return n.text
-	}
-	return t
 }
 
 // conditionType is a pattern or a list of patterns, by the type of the argument, or a whole

@@ -172,7 +172,7 @@ func permessoKeys() Key {
 				{Name: "public_key_file", Example: `"/etc/permesso/prover.pub"`, Help: "instead of public_key", valueType: must("absolute path", absolutePath, "must be an absolute path"), instead: true},
 			}},
 		}},
-		{Name: "rules", Help: "what is allowed, asked and refused", Hint: "write [[rules]]", shown: true, valueType: tableList(), Keys: ruleKeys(), prose: "rule", after: ruleExamples},
+		{Name: "rules", Help: "what is allowed, asked and denied", Hint: "write [[rules]]", shown: true, valueType: tableList(), Keys: ruleKeys(), prose: "rule", after: ruleExamples},
 		{Name: "channels", valueType: valueType{}, unknown: "unknown channel %s", unknownHint: "remove it; approvers decide at the daemon's terminal, or with permesso approve", Keys: []Key{
 			{Name: channelEmail, valueType: tables(""), Keys: emailKeys(), prose: "email"},
 			{Name: channelTelegram, valueType: tables(""), Keys: telegramKeys(), prose: "telegram"},
@@ -217,7 +217,7 @@ func workspaceKeys(languages valueType, languageHelp string) []Key {
 		{Name: "binds_sessions", Default: "false", Help: "true: taints belong to the session_id, which the holder of the key chooses; needs folder = false", valueType: flag()},
 		{Name: "sessions", Help: "autonomy of single sessions", Hint: `sessions = { "sess_1" = "readonly" }`, valueType: tables(""), Keys: []Key{{Name: "SESSION", exampleName: "sess_1", Example: `"readonly"`, Help: "readonly, supervised, full", valueType: word(grant.Levels()...)}}},
 		{Name: "ask_above", Help: "more requests need approval; by capability, none: without one", Hint: rateHint, valueType: tables(""), Keys: rates, unknown: "%s is not a capability"},
-		{Name: "deny_above", Help: "more requests are refused", Hint: rateHint, valueType: tables(""), Keys: rates, unknown: "%s is not a capability"},
+		{Name: "deny_above", Help: "more requests are denied", Hint: rateHint, valueType: tables(""), Keys: rates, unknown: "%s is not a capability"},
 		{Name: "budget_session", Help: "cost of a session, in the units of a tool's cost", Hint: budgetHint, valueType: tables(""), Keys: budget},
 		{Name: "budget_day", Help: "cost of a day", Hint: budgetHint, valueType: tables(""), Keys: budget},
 		{Name: "limits", Hint: "limits = { pending = 32 }", Help: "of requests", valueType: tables(""), implied: emptyTable, Keys: []Key{
@@ -319,6 +319,8 @@ func clauseKeys() []Key {
 		argument(policy.Only, "an argument has only these values"),
 		argument(policy.Under, "a path is under one of these folders"),
 		{Name: string(policy.Unique), Help: "no two actions have the same value of this argument", valueType: line(100)},
+		{Name: string(policy.SumAtMost), Help: "the sum of all amounts of the actions", Hint: sumHint, valueType: decimalType(false)},
+		{Name: "currency", Help: "of sum_at_most: every amount must have it", Hint: sumHint, valueType: matching("currency", `^[A-Za-z0-9]{2,10}$`, "2 to 10 letters and digits")},
 		{Name: string(policy.AtMost), Help: "the number of actions", Hint: atMostHint, valueType: number(0, 1_000_000)},
 		of,
 	}

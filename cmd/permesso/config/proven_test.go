@@ -41,6 +41,8 @@ when_proven = [
   { domain = "email", unique = "recipients" },
   { domain = "email", at_most = 10 },
   { domain = "file", under = { path = "/srv/out" } },
+  { domain = "money", op = "pay", sum_at_most = "20.00", currency = "EUR" },
+  { domain = "money", sum_at_most = 20, currency = "USDC" },
 ]
 `))
 	require.NoError(t, err)
@@ -62,6 +64,8 @@ when_proven = [
 				{Domain: "email", Kind: policy.Unique, Arg: "recipients"},
 				{Domain: "email", Kind: policy.AtMost, Max: 10},
 				{Domain: "file", Kind: policy.Under, Arg: "path", Values: []string{"/srv/out"}},
+				{Domain: "money", Op: "pay", Kind: policy.SumAtMost, Sum: "20.00", Currency: "EUR"},
+				{Domain: "money", Kind: policy.SumAtMost, Sum: "20", Currency: "USDC"},
 			},
 		},
 	}, c.Rules)
@@ -74,6 +78,7 @@ when_proven = [
 func TestProofIssues(t *testing.T) {
 	const tool = "tools.t.trust = false\n[[rules]]\nmatch = { tool = \"t\" }\n"
 	const clauses = "\nhint: a list of clauses: [{ domain = \"mail\", op = \"send\", only = { recipient = [\"ann@example.org\"] } }]"
+	const sum = "\nhint: sum_at_most = \"20.00\", currency = \"EUR\""
 	const atMost = "\nhint: at_most = 10, or at_most = 0 with of = { recipient = \"boss@example.org\" }"
 	for _, c := range []struct{ why, file, want string }{
 		{"when_proven in a deny rule", tool + "outcome = \"deny\"\nwhen_proven = [{ domain = \"mail\", at_most = 1 }]", `p.toml:5:1: when_proven belongs to allow rules; a deny or ask rule takes unless_proven`},
@@ -81,14 +86,24 @@ func TestProofIssues(t *testing.T) {
 		{"no clauses", tool + "outcome = \"allow\"\nwhen_proven = []", "p.toml:5:1: when_proven has no clause" + clauses},
 		{"a string", tool + "outcome = \"allow\"\nwhen_proven = [\"pol.only([\"]", "p.toml:5:16: when_proven must hold tables, not a string" + clauses},
 		{"no domain", tool + "outcome = \"allow\"\nwhen_proven = [{ at_most = 1 }]", "p.toml:5:16: clause has no domain\nhint: domain = \"mail\""},
-		{"no condition", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\" }]", "p.toml:5:16: clause has no condition: only, under, unique or at_most" + clauses},
+		{"no condition", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\" }]", "p.toml:5:16: clause has no condition: only, under, unique, at_most or sum_at_most" + clauses},
 		{"two conditions", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", at_most = 1, unique = \"to\" }]", "p.toml:5:35: a clause has one condition, not unique and at_most\nhint: write two clauses"},
-		{"an unknown condition", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", onlys = { to = \"a@x\" } }]", "p.toml:5:16: clause has no condition: only, under, unique or at_most" + clauses + "\np.toml:5:35: unknown key \"onlys\"\nhint: did you mean \"only\"?"},
+		{"an unknown condition", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", onlys = { to = \"a@x\" } }]", "p.toml:5:16: clause has no condition: only, under, unique, at_most or sum_at_most" + clauses + "\np.toml:5:35: unknown key \"onlys\"\nhint: did you mean \"only\"?"},
 		{"of without at_most", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", unique = \"to\", of = { to = \"a@x\" } }]", "p.toml:5:50: of belongs to at_most" + atMost},
 		{"two arguments", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", only = { to = \"a@x\", cc = \"b@x\" } }]", "p.toml:5:35: only must have exactly one argument\nhint: only = { recipient = [\"ann@example.org\"] }"},
 		{"an invalid address", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"mail\", only = { to = \"Bob <b@x>\" } }]", `p.toml:5:16: "Bob <b@x>" is not a valid value of to`},
 		{"a path out of the folder", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"file\", under = { path = \"../x\" } }]", `p.toml:5:16: "../x" is not a valid folder: it must not leave itself with .., or have a pattern, a backslash or invisible characters`},
 		{"a negative number", tool + "outcome = \"deny\"\nunless_proven = [{ domain = \"mail\", at_most = -1 }]", "p.toml:5:47: at_most must be 0 to 1000000" + atMost},
+		{"an amount that is counted, not added", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"money\", at_most = 20, of = { amount = \"20\" } }]", "p.toml:5:16: at_most = 20 counts how often the amount 20 occurs: sum_at_most limits the sum of all amounts" + sum},
+		{"amounts, another word for it", tool + "outcome = \"deny\"\nunless_proven = [{ domain = \"money\", at_most = 0, of = { Amounts = \"500\" } }]", "p.toml:5:18: at_most = 0 counts how often the amount 500 occurs: sum_at_most limits the sum of all amounts" + sum},
+		{"a sum without a currency", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"money\", sum_at_most = \"20\" }]", "p.toml:5:16: sum_at_most needs the currency of the amounts, such as EUR" + sum},
+		{"a sum that is rounded", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"money\", sum_at_most = 20.00, currency = \"EUR\" }]", "p.toml:5:50: sum_at_most must be a string, not a decimal number" + sum},
+		{"a sum with its currency", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"money\", sum_at_most = \"20 EUR\", currency = \"EUR\" }]", "p.toml:5:16: sum_at_most limits the sum of all amounts to a number such as 20.00" + sum},
+		{"a sum with a comma", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"money\", sum_at_most = \"20,00\", currency = \"EUR\" }]", "p.toml:5:16: sum_at_most limits the sum of all amounts to a number such as 20.00" + sum},
+		{"a negative sum", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"money\", sum_at_most = -1, currency = \"EUR\" }]", "p.toml:5:16: sum_at_most limits the sum of all amounts to a number such as 20.00" + sum},
+		{"an exponent", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"money\", sum_at_most = \"2e1\", currency = \"EUR\" }]", "p.toml:5:16: sum_at_most limits the sum of all amounts to a number such as 20.00" + sum},
+		{"a sign as currency", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"money\", sum_at_most = \"20\", currency = \"€\" }]", "p.toml:5:67: currency must be 2 to 10 letters and digits" + sum},
+		{"a currency without a sum", tool + "outcome = \"allow\"\nwhen_proven = [{ domain = \"money\", at_most = 2, currency = \"EUR\" }]", "p.toml:5:49: currency belongs to sum_at_most" + sum},
 
 		{"no key", "[provers.lab]", "p.toml:1:10: prover \"lab\" has no key\nhint: " + keyHint},
 		{"two keys", "[provers.lab]\npublic_key = \"x\"\npublic_key_file = \"/x\"", "p.toml:3:1: public_key and public_key_file must not both be set\nhint: remove one of them"},

@@ -239,6 +239,7 @@ func (c *Config) PolicyConfig() policy.Config {
 
 const (
 	clauseHint = `a list of clauses: [{ domain = "mail", op = "send", only = { recipient = ["ann@example.org"] } }]`
+	sumHint    = `sum_at_most = "20.00", currency = "EUR"`
 	atMostHint = `at_most = 10, or at_most = 0 with of = { recipient = "boss@example.org" }`
 )
 
@@ -270,6 +271,7 @@ func (s *section) proofs(r *policy.Rule) {
 // clause reads one clause: a domain, and exactly one condition.
 func (s *section) clause() (c policy.Clause, ok bool) {
 	c.Domain, c.Op, c.Max = s.text("domain"), s.text("op"), int(s.number("at_most"))
+	c.Sum, c.Currency = s.text("sum_at_most"), s.text("currency")
 	s.require(s.node.key, `domain = "mail"`, "clause has no %s", "domain")
 	var kinds []string
 	for _, kind := range policy.ClauseKinds() {
@@ -280,7 +282,7 @@ func (s *section) clause() (c policy.Clause, ok bool) {
 	}
 	switch {
 	case len(kinds) == 0:
-		s.fail(s.node.key, "", clauseHint, "clause has no condition: only, under, unique or at_most")
+		s.fail(s.node.key, "", clauseHint, "clause has no condition: only, under, unique, at_most or sum_at_most")
 	case len(kinds) > 1:
 		s.fail(s.node.children[kinds[1]].key, kinds[1], "write two clauses", "a clause has one condition, not %s", strings.Join(kinds, " and "))
 	}
@@ -295,14 +297,34 @@ func (s *section) clause() (c policy.Clause, ok bool) {
 	if s.has("of") && c.Kind != policy.AtMost {
 		s.fail(s.node.children["of"].key, "of", atMostHint, "of belongs to at_most")
 	}
+	if s.has("currency") && c.Kind != policy.SumAtMost {
+		s.fail(s.node.children["currency"].key, "currency", sumHint, "currency belongs to sum_at_most")
+	}
 	if s.failed {
 		return c, false
 	}
 	if err := c.Check(); err != nil {
-		s.fail(s.node.key, "", "", "%s", visible(err.Error()))
+		hint := ""
+		if c.Kind == policy.SumAtMost || facts.CanonicalArg(c.Arg) == "amount" {
+			hint = sumHint
+		}
+		s.fail(s.node.key, "", hint, "%s", visible(err.Error()))
 		return c, false
 	}
 	return c, true
+}
+
+// decimalType is an exact number: a float would be rounded.
+func decimalType(signed bool) valueType {
+	expression, whole := `^[0-9]+(\.[0-9]+)?$`, schema{"type": "integer", "minimum": 0}
+	if signed {
+		expression, whole = `^-?[0-9]+(\.[0-9]+)?$`, schema{"type": "integer"}
+	}
+	return valueType{
+		kinds: []kind{text, integer}, text: "decimal number, as text or whole",
+		schema: schema{"anyOf": []schema{{"type": "string", "pattern": expression}, whole}},
+		read:   func(_ *section, _ Key, n *node) any { return n.text },
+	}
 }
 
 // argument reads { NAME = "value" } or { NAME = ["value", …] }, with one name.
