@@ -313,6 +313,7 @@ type search struct {
 	unknown  bool // not everything can be seen
 	unsure   bool // perhaps not
 	fed      bool // a pipe or a document feeds a program
+	wrapped  bool // another program runs the commands
 	depth    int
 }
 
@@ -353,7 +354,9 @@ func (f *search) line(line string) {
 			for _, w := range n.Args {
 				words = append(words, wordOf(w))
 			}
-			if len(words) > 0 {
+			if len(words) > 0 && f.wrapped {
+				f.command(words, behind)
+			} else if len(words) > 0 {
 				f.command(words, plainly)
 			}
 		case *syntax.DeclClause, *syntax.TestClause, *syntax.LetClause, *syntax.ArithmCmd, *syntax.CoprocClause, *syntax.TimeClause:
@@ -387,6 +390,7 @@ func (f *search) command(words []word, how certainty) {
 		f.each(words[1:])
 		return
 	}
+	f.unsure = f.unsure || words[0].fuzzy || strings.ContainsAny(words[0].text, " \t\n;|&$`[]!~*?")
 	program := strings.ToLower(path.Base(words[0].text))
 	is := func(names string) bool { return strings.Contains(names, " "+program+" ") }
 	switch {
@@ -450,7 +454,7 @@ func (f *search) shell(words []word) {
 		case strings.HasPrefix(w.text, "-") && strings.Contains(w.text, "c"):
 			rest := words[i+1:]
 			for len(rest) > 0 && strings.HasPrefix(rest[0].text, "-") {
-				rest = rest[1:]
+				rest, f.unsure = rest[1:], true
 			}
 			if len(rest) == 0 || rest[0].open {
 				f.unknown = true
@@ -479,8 +483,16 @@ func (f *search) find(words []word) {
 				run[k].open = true
 			}
 		}
-		f.command(run, behind)
+		f.behind(run)
 	}
+}
+
+// behind collects what a program runs.
+func (f *search) behind(words []word) {
+	before := f.wrapped
+	f.wrapped = true
+	f.command(words, behind)
+	f.wrapped = before
 }
 
 // wrapper collects what a wrapper runs: the first word that is neither an option nor an
@@ -525,7 +537,7 @@ func (f *search) wrapper(program string, words []word) {
 		f.unknown = before
 		return
 	}
-	f.command(run, behind)
+	f.behind(run)
 }
 
 func (f *search) answer(patterns []string) Answer {

@@ -169,6 +169,12 @@ type reached struct {
 // reachedBy answers for a deny.
 func (p hostPattern) reachedBy(value string) Answer {
 	all := No
+	if strings.Contains(value, "@") {
+		all = No | Unknown // a host can be taken for a user
+	}
+	if strings.Contains(value, "%40") {
+		all |= Yes // or what is before an encoded @
+	}
 	for _, r := range hostsIn(value) {
 		if a := p.reaches(r); r.certain || a != Unknown|Yes || !strings.Contains(value, "@") {
 			all = some(all, a)
@@ -190,7 +196,7 @@ func (p hostPattern) reaches(r reached) Answer {
 	hit := p.named(r.name, true)
 	elsewhere := p.scheme != "" && r.scheme != "" && p.scheme != r.scheme || p.port != "" && given != "" && given != p.port
 	switch {
-	case !hit && isAddress(r.name) && elsewhere:
+	case !hit && isAddress(r.name) && elsewhere, hit && elsewhere && !r.certain:
 		return No | Unknown
 	case !hit && isAddress(r.name) && (!isAddress(p.name) || !r.plainAddress()):
 		return Unknown
@@ -202,6 +208,8 @@ func (p hostPattern) reaches(r reached) Answer {
 		return No | Unknown
 	case p.port != "" && r.scheme == "" && r.port == "", p.scheme != "" && r.scheme == "":
 		return Unknown
+	case p.port != "" && given != p.port && p.port == usualPorts[p.scheme]:
+		return No | Yes // https://x:443 is https://x
 	case p.port != "" && given != p.port:
 		return No
 	case !r.certain:

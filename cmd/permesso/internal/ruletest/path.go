@@ -71,6 +71,9 @@ func wideGlob(pattern, value string) Answer {
 		if i > 1 && a != No { // decoded twice
 			a |= No | Unknown
 		}
+		if a == Yes && isOdd(v) || a == Yes && isOdd(strings.TrimPrefix(value, "file:/")) {
+			a |= Unknown
+		}
 		all = some(all, a)
 	}
 	return all
@@ -110,7 +113,7 @@ func wideOne(pattern, value string) Answer {
 // wideLed judges a cleaned path, and where it leads to.
 func wideLed(pattern, clean string, led led) Answer {
 	if matchPath(pattern, clean, true) || led.err == nil && matchPath(pattern, led.path, true) {
-		if led.magic && !matchPath(pattern, clean, true) {
+		if led.proc && !matchPath(pattern, clean, true) {
 			return Unknown | Yes
 		}
 		return Yes

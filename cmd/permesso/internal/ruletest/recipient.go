@@ -11,7 +11,7 @@ import (
 // either.
 func (j judge) noRecipient(value any) Answer {
 	l, isList := value.([]any)
-	blank := slices.ContainsFunc(texts(value), func(s string) bool { return strings.Trim(s, ", ") == "" || strings.Contains(s, ";") })
+	blank := slices.ContainsFunc(texts(value), func(s string) bool { return !address.MatchString(strings.TrimSpace(s)) || strings.HasSuffix(s, ".") })
 	switch {
 	case value == nil, isList && len(l) == 0:
 		return Yes
@@ -125,13 +125,15 @@ func wideRecipient(pattern, value string) Answer {
 			return No | Unknown
 		}
 		return Unknown
+	case sameAddress(want, bare) && strings.ContainsFunc(value, func(r rune) bool { return r > 0x7e }):
+		return Unknown | Yes
 	case sameAddress(want, bare) && named && strings.Count(fold(value), "@") > 1:
 		return Unknown | Yes
 	case sameAddress(want, bare):
 		return Yes
 	case strings.HasSuffix(bare, ".") && sameAddress(want, strings.TrimSuffix(bare, ".")):
 		return Unknown | Yes
-	case named && strings.Count(fold(value), "@") > 1:
+	case named && strings.Count(fold(value), "@") > 1, strings.HasSuffix(bare, "."):
 		return Unknown | No
 	}
 	return No
