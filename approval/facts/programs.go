@@ -50,22 +50,26 @@ func (c SimpleCommand) Programs() (all []Word) {
 
 // Invocations lists the programs that the command starts, each with its arguments.
 func (c SimpleCommand) Invocations() (all [][]Word) {
-	words := c.Words
-	for len(words) > 0 {
+	next := [][]Word{c.Words}
+	for len(next) > 0 {
+		words := next[0]
+		next = next[1:]
+		if len(words) == 0 {
+			continue
+		}
 		if all = append(all, words); len(all) == maxStarted {
 			return append(all, []Word{{Text: "…", Open: true}})
 		}
-		name := words[0].program()
-		s, ok := starters[name]
+		name := strings.ToLower(words[0].program()) // some systems find SUDO
+		s, starts := starters[name]
 		switch {
 		case name == "find":
-			return append(all, executed(words)...)
+			next = append(next, executed(words)...)
 		case peers[name]:
-			return append(all, served(words[1:])...)
-		case !ok:
-			return all
+			next = append(next, served(words[1:])...)
+		case starts:
+			next = append(next, started(words[1:], strings.Fields(s.options), s.skip))
 		}
-		words = started(words[1:], strings.Fields(s.options), s.skip)
 	}
 	return all
 }
@@ -143,7 +147,7 @@ var shells = setOf(`sh bash dash ash zsh fish ksh mksh pdksh csh tcsh rbash sash
 	powershell xonsh slsh posh yash osh ysh wish tclsh tasksh jjs jshell`)
 
 // interpreters read programs from their input.
-var interpreters = setOf(`python python2 python3 pypy perl ruby irb node nodejs deno bun php lua luajit Rscript R julia
+var interpreters = setOf(`python python2 python3 pypy perl ruby irb node nodejs deno bun php lua luajit rscript r julia
 	awk gawk mawk ghci scala groovy osascript expect sqlite3 psql mysql mariadb ed ex at batch parallel`)
 
 // elevators run programs as another user.
@@ -166,13 +170,13 @@ func setOf(words string) map[string]bool {
 }
 
 // IsShell says whether a program, with or without folders, is a shell.
-func IsShell(name string) bool { return shells[path.Base(name)] }
+func IsShell(name string) bool { return shells[strings.ToLower(path.Base(name))] }
 
 // IsInterpreter says whether a program runs what it reads: a shell, or an
 // interpreter, with or without a version.
 func IsInterpreter(name string) bool {
-	name = path.Base(name)
-	return shells[name] || interpreters[name] || interpreters[strings.TrimRight(name, "0123456789.-")]
+	name = strings.ToLower(path.Base(name))
+	return shells[name] || shells[strings.TrimRight(name, "0123456789.-")] || interpreters[name] || interpreters[strings.TrimRight(name, "0123456789.-")]
 }
 
 // starts says which of the command's programs is one of these, "" if none is.
@@ -279,7 +283,8 @@ func scriptsOf(c SimpleCommand) (all []Word) {
 		return all
 	}
 	i := slices.IndexFunc(c.Words, func(w Word) bool {
-		return IsShell(w.Text) || w.program() == "su" || w.program() == "runuser"
+		name := strings.ToLower(w.program())
+		return IsShell(w.Text) || IsShell(strings.TrimRight(name, "0123456789.-")) || name == "su" || name == "runuser"
 	})
 	if i < 0 {
 		return nil

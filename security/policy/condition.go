@@ -75,7 +75,7 @@ func insteadOfText(kind string) string {
 	case facts.TypeBool:
 		return "true or false"
 	}
-	return `{ json = '…' }, or name its members: "NAME.MEMBER"`
+	return `{ json = '...' }, or name its members: "NAME.MEMBER"`
 }
 
 func typeName(kind string) string {
@@ -135,7 +135,7 @@ func newPattern(text string) (p pattern) {
 		p.err[facts.TypePath] = err
 	}
 	if strings.ContainsAny(text, "*?") {
-		p.err[facts.TypeText] = fmt.Errorf("a text has no patterns: write { contains = %q }, { matches = … } or { equals = %q }", strings.Trim(text, "*?"), text)
+		p.err[facts.TypeText] = fmt.Errorf("a text has no patterns: write { contains = %q }, { matches = ... } or { equals = %q }", strings.Trim(text, "*?"), text)
 	}
 	if r, ok := parseRecipient(text); ok {
 		p.recipient = &r
@@ -429,17 +429,28 @@ func (c *condition) matchEqualWide(v approval.Raw) matchResult {
 	have, also := textsOf(listOf(v))
 	if !ok || !also {
 		a, b := jsontext.Value(compact(c.equals.Value)), jsontext.Value(compact(v))
-		if a.Canonicalize() == nil && b.Canonicalize() == nil && string(a) == string(b) {
-			return yes
+		switch same := a.Canonicalize() == nil && b.Canonicalize() == nil && string(a) == string(b); {
+		case same || a.Kind() != b.Kind():
+			return yesOrUnknown(same)
 		}
 		return no
 	}
+	if c.equals.Value.Kind() != v.Kind() && c.equals.Value.Kind() != '[' && v.Kind() != '[' {
+		return yesOrUnknown(sameNumber(want[0], have[0]) || equalsWide(want[0], have[0]))
+	}
 	for _, w := range want {
-		if !slices.ContainsFunc(have, func(h string) bool { return fold(h) == fold(w) || sameNumber(h, w) }) {
+		if !slices.ContainsFunc(have, func(h string) bool { return equalsWide(w, h) || sameNumber(h, w) }) {
 			return no
 		}
 	}
 	return yes
+}
+
+func yesOrUnknown(b bool) matchResult {
+	if b {
+		return yes
+	}
+	return unknown
 }
 
 // listOf is a list, or a list of one value.
@@ -451,8 +462,8 @@ func listOf(v approval.Raw) approval.Raw {
 }
 
 func sameNumber(a, b string) bool {
-	x, ok := parseDecimal(a)
-	y, also := parseDecimal(b)
+	x, ok := parseNumber(a)
+	y, also := parseNumber(b)
 	return ok && also && x.Cmp(y) == 0
 }
 

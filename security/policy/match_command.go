@@ -200,6 +200,9 @@ func matchCommandsWide(is []pattern, s facts.Shell) matchResult {
 					continue
 				}
 				best = max(best, p.command.occursIn(words, more))
+				if best == no && mayStart(words, path.Base(p.command.words[0].text)) {
+					best = unknown
+				}
 			}
 			more = more || appends[path.Base(words[0].Text)]
 		}
@@ -253,6 +256,29 @@ func (p *commandPattern) occursIn(words []facts.Word, more bool) matchResult {
 		}
 	}
 	return yes
+}
+
+// mayStart says whether a program runs what its other words say, and they name a program.
+func mayStart(words []facts.Word, name string) bool {
+	program := strings.ToLower(path.Base(words[0].Text))
+	runs := interprets(program) || starters[program]
+	for i, w := range words[1:] {
+		option := strings.HasPrefix(words[i].Text, "-") && refuseOption([]string{"", words[i].Text}).Code != ""
+		if !runs && !option && !strings.Contains(w.Text, "!") && refuseOption([]string{"", w.Text}).Code == "" {
+			continue
+		}
+		if slices.ContainsFunc(strings.FieldsFunc(w.Text, isNoName), func(s string) bool { return strings.EqualFold(s, name) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// starters run programs, besides other things that they do.
+var starters = set(strings.Fields("kubectl npm pnpm yarn caffeinate busybox toybox proxychains"))
+
+func isNoName(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._+-", r)
 }
 
 // uncertain says whether the shell may make other words of it.

@@ -73,14 +73,15 @@ func matchPath(is []pattern, text string, l links, how reading) matchResult {
 	if how == wide {
 		return matchPathWide(is, text, l)
 	}
-	leads := l.to[text]
-	if !plainPath(text) || leads == "" || !plainPath(leads) {
+	cleaned := path.Clean(text)
+	leads, direct := l.to[text], l.to[cleaned] // a program may clean a path before it opens it
+	if !plainPath(text) || !plainPath(leads) || !plainPath(direct) {
 		return unknown
 	}
 	matches := func(name string) bool {
 		return slices.ContainsFunc(is, func(p pattern) bool { return p.path != nil && p.path.matches(name) })
 	}
-	return yesIf(matches(path.Clean(text)) && matches(leads))
+	return yesIf(matches(cleaned) && matches(leads) && matches(direct))
 }
 
 // plainPath says whether every program reads a path alike.
@@ -127,6 +128,9 @@ func spellings(text string) []string {
 	for i := 0; i < len(all) && len(all) < 8; i++ {
 		s := all[i]
 		add(strings.TrimSpace(s))
+		if strings.HasPrefix(s, "/") {
+			add(path.Clean(s))
+		}
 		if lower := strings.ToLower(s); strings.HasPrefix(lower, "file:") {
 			add("/" + strings.TrimLeft(strings.TrimPrefix(strings.TrimPrefix(lower, "file:"), "//localhost"), "/"))
 			add("/" + strings.TrimLeft(s[len("file:"):], "/"))
@@ -162,6 +166,9 @@ func (e *Engine) linksOf(f *approval.Facts) (l links) {
 	}
 	l.to = map[string]string{}
 	for _, text := range l.written {
+		if cleaned := path.Clean(text); cleaned != text && !slices.Contains(l.written, cleaned) {
+			l.written = append(l.written, cleaned)
+		}
 		for _, name := range spellings(text) {
 			if _, known := l.to[name]; known || len(l.to) >= maxLinks || !strings.HasPrefix(name, "/") {
 				continue

@@ -87,6 +87,9 @@ func matchPlace(is []pattern, text string, isURL bool, how reading) matchResult 
 	if _, err := netip.ParseAddr(host); v.IP && err != nil {
 		return unknown // a number that some programs take for an address
 	}
+	if slices.Contains(strings.Split(host, "."), "") || v.Written != "" && strings.ToLower(v.Written) != v.Unicode {
+		return unknown // no name, or one that changes when it is looked up
+	}
 	return yesIf(slices.ContainsFunc(is, func(p pattern) bool {
 		return p.place != nil && p.place.names(host) && v.Port == p.place.port && (v.Scheme == withDefault(p.place.scheme) && (isURL || p.place.scheme == ""))
 	}))

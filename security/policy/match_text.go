@@ -108,15 +108,25 @@ func parseDecimal(s string) (*big.Rat, bool) {
 	return new(big.Rat).SetString(s)
 }
 
+// parseNumber also reads a number with a small exponent.
+func parseNumber(s string) (*big.Rat, bool) {
+	if a := facts.AmountOf(s); a.Valid && a.Exponent && len(s) <= maxDigits && smallExponent.MatchString(s) {
+		return new(big.Rat).SetString(s)
+	}
+	return parseDecimal(s)
+}
+
+var smallExponent = regexp.MustCompile(`[eE][+-]?[0-9]{1,3}$`)
+
 // matchBounds compares an amount, a number, or the numbers of a list with max and min.
 func (c *condition) matchBounds(q *request, a approval.Argument, v approval.Raw, how reading) matchResult {
 	switch a.Type {
-	case facts.TypeAmount, facts.TypeNumber, facts.TypeList, facts.TypeText:
+	case facts.TypeAmount, facts.TypeNumber, facts.TypeList:
 	default:
 		return unknown
 	}
 	values, ok := textsOf(listOf(v))
-	if !ok {
+	if !ok || a.Type == facts.TypeNumber && v.Kind() != '0' && how == narrow {
 		return unknown
 	}
 	worst := yes
@@ -135,6 +145,9 @@ var zero = new(big.Rat)
 
 func (c *condition) bound(text string, how reading) matchResult {
 	d, ok := parseDecimal(text)
+	if how == wide {
+		d, ok = parseNumber(text)
+	}
 	least := c.min
 	if least == nil && how == narrow {
 		least = zero

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -83,7 +84,7 @@ func (r Rule) compile() (*rule, error) {
 	}
 	x := &rule{Rule: r}
 	for _, t := range r.Target {
-		if !doublestar.ValidatePattern(t) {
+		if t == "" || strings.HasPrefix(t, "/") && !doublestar.ValidatePattern(t) {
 			return fail("%q is not a valid glob", t)
 		}
 		x.target = append(x.target, newPattern(t))
@@ -183,10 +184,7 @@ func (x *rule) matchTarget(q *request, how reading) matchResult {
 	}
 	best := no
 	for _, p := range x.target {
-		best = max(best, matchGlob(p.text, q.Target))
-		if how == wide {
-			best = max(best, matchGlob(fold(p.text), fold(q.Target)))
-		}
+		best = max(best, matchTargetText(p.text, q.Target, how))
 	}
 	return best
 }
@@ -244,20 +242,33 @@ func badPattern(pattern string) bool {
 	return star >= 0 && star != len(pattern)-1
 }
 
-// matchGlob matches a target by components. A path with ".." or an empty component may
-// be another path than it looks like, so the result is unknown.
-func matchGlob(pattern, target string) matchResult {
-	if target == "" || !clean(target) {
+// matchTargetText compares a target that is no path and no host. * stands for any text
+// without /, and ** for any text. An allow matches no target with "..", which may be another
+// than it looks like.
+func matchTargetText(pattern, target string, how reading) matchResult {
+	if how == narrow && (!clean(target) || hasLineBreak(target)) {
 		return unknown
 	}
-	ok, err := doublestar.Match(pattern, target)
-	switch {
-	case err != nil:
-		return unknown
-	case ok:
-		return yes
+	if how == wide {
+		pattern, target = fold(pattern), fold(target)
 	}
-	return no
+	var e strings.Builder
+	for i, part := range strings.Split(pattern, "**") {
+		if i > 0 {
+			e.WriteString(".*")
+		}
+		for j, text := range strings.Split(part, "*") {
+			if j > 0 {
+				e.WriteString("[^/]*")
+			}
+			e.WriteString(regexp.QuoteMeta(text))
+		}
+	}
+	ok, err := regexp.MatchString(`(?s)\A`+e.String()+`\z`, target)
+	if err != nil {
+		return unknown
+	}
+	return yesIf(ok)
 }
 
 // arguments are the members of request_data, parsed once, on first use.

@@ -96,8 +96,8 @@ hint: above soft, approval is needed; above hard, nothing runs; in the units of 
 hint: did you mean "full"?`,
 		},
 		{
-			"an invalid glob", "tools.t.trust = false\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", target = \"[\" }",
-			`p.toml:4:1: "[" is not a valid glob`,
+			"an invalid glob", "tools.t.trust = false\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", target = \"/[\" }",
+			`p.toml:4:1: "/[" is not a valid glob`,
 		},
 		{
 			"a condition", "tools.t.trust = false\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", args = { a = 1.5, b = [1] } }",

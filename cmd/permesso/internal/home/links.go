@@ -13,20 +13,21 @@ import (
 const maxLinks = 40
 
 // Resolve returns an absolute path with every link resolved. What does not exist stays as
-// it is: a link may lead to nothing, and a file may be about to be written.
+// it is: a link may lead to nothing, and a file may be about to be written. Links of /proc
+// are not resolved: they depend on who asks.
 func Resolve(name string) (string, error) {
 	if !strings.HasPrefix(name, "/") {
 		return "", fmt.Errorf("resolve %q: not an absolute path", name)
 	}
-	done, missing, links := "/", false, 0
+	done, folder, missing, links := "/", true, false, 0
 	for rest := strings.Split(name, "/"); len(rest) > 0; {
 		part := rest[0]
 		rest = rest[1:]
 		switch {
 		case part == "" || part == ".":
 			continue
-		case part == ".." && missing:
-			return "", fmt.Errorf("resolve %q: %q does not exist", name, done)
+		case part == ".." && (missing || !folder):
+			return "", fmt.Errorf("resolve %q: %q is no folder", name, done)
 		case part == "..":
 			done = path.Dir(done)
 			continue
@@ -42,6 +43,8 @@ func Resolve(name string) (string, error) {
 			missing = true
 		case err != nil:
 			return "", err
+		case info.Mode()&fs.ModeSymlink != 0 && strings.HasPrefix(next, "/proc/"):
+			return "", fmt.Errorf("resolve %q: %q leads elsewhere for another process", name, next)
 		case info.Mode()&fs.ModeSymlink != 0:
 			to, err := os.Readlink(next)
 			if err != nil {
@@ -56,6 +59,9 @@ func Resolve(name string) (string, error) {
 				next = done
 			}
 			rest = append(strings.Split(to, "/"), rest...)
+			folder = true // what precedes the link is one
+		default:
+			folder = info.IsDir()
 		}
 		done = next
 	}

@@ -3,7 +3,6 @@ package home
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,7 +26,7 @@ func TestResolve(t *testing.T) {
 		"project/rel": at("project/src/a.go"), "project/chain": at("project/src/a.go"), "project/dot": at("project/src/a.go"),
 		"project/new": at("outside/file"), "project/up": dir, "project/up/other": at("other"), "src/../up": dir,
 		"project/etc/passwd": "/etc/passwd", "project/src/../../x": at("x"), "src/..": at("project"), "project/./src//a.go/": at("project/src/a.go"),
-		"project/loop": "", "project/gone/../etc": "", "project/src/a.go/x": "",
+		"project/loop": "", "project/gone/../etc": "", "project/src/a.go/../b": "", "project/rel/../x": "", "project/src/a.go/x": "",
 	} {
 		got, err := Resolve(dir + "/" + name)
 		require.Equal(t, want == "", err != nil, "%s: %v", name, err)
@@ -38,7 +37,11 @@ func TestResolve(t *testing.T) {
 	}
 	_, err = Resolve("relative")
 	require.Error(t, err)
-	root, err := Resolve("/proc/self/root" + strings.TrimSuffix(dir, "/"))
-	require.NoError(t, err)
-	require.Equal(t, dir, root)
+	for _, name := range []string{"/proc/self/root" + dir, "/proc/self/cwd", "/proc/1/exe", "/proc/self"} {
+		_, err = Resolve(name)
+		require.Error(t, err, name)
+	}
+	require.NoError(t, os.Symlink("/proc/self/root", at("project/root")))
+	_, err = Resolve(at("project/root") + dir)
+	require.Error(t, err)
 }
