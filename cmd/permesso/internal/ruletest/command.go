@@ -109,7 +109,7 @@ func narrowCommand(patterns []string, words []word) Answer {
 	for _, p := range patterns {
 		strict, liberal := matchWords(patternOf(p), words, nil, false), matchWords(patternOf(p), words, nil, true)
 		switch {
-		case strict && words[0].quoted: // a program is exactly as written
+		case strict && (words[0].quoted || slices.ContainsFunc(words, func(w word) bool { return w.fuzzy })): // a program is exactly as written
 			all = No | Yes
 		case strict:
 			return Yes
@@ -390,7 +390,8 @@ func (f *search) command(words []word, how certainty) {
 		f.each(words[1:])
 		return
 	}
-	f.unsure = f.unsure || words[0].fuzzy || strings.ContainsAny(words[0].text, " \t\n;|&$`[]!~*?")
+	f.unsure = f.unsure || words[0].fuzzy || strings.HasPrefix(words[0].text, "-") ||
+		strings.ContainsAny(words[0].text, " \t\n;|&$`[]!~*?")
 	program := strings.ToLower(path.Base(words[0].text))
 	is := func(names string) bool { return strings.Contains(names, " "+program+" ") }
 	switch {
@@ -413,7 +414,7 @@ func (f *search) command(words []word, how certainty) {
 		f.find(words)
 	case is(wrappers):
 		f.wrapper(program, words[1:])
-	case is(runners) || is(" ssh docker podman kubectl git make npm npx go script tmux screen expect ld.so vim vi ed less man tar zip rsync scp socat crontab at batch trap fc hash enable systemd-run runuser chpasswd php lua tclsh gdb "):
+	case is(runners) || is(" ssh docker podman kubectl git make npm npx go script tmux screen expect ld.so vim vi ed less man tar zip rsync scp socat crontab at batch trap fc hash enable systemd-run runuser pkexec taskset setpriv chrt prlimit valgrind gosu bwrap firejail pwsh uv chpasswd php lua tclsh gdb "):
 		f.unsure = true
 		f.each(words[1:])
 	}
@@ -483,6 +484,7 @@ func (f *search) find(words []word) {
 				run[k].open = true
 			}
 		}
+		f.each(run[1:])
 		f.behind(run)
 	}
 }

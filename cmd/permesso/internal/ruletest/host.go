@@ -191,7 +191,7 @@ func (p hostPattern) reachedBy(value string) Answer {
 func (p hostPattern) reaches(r reached) Answer {
 	given := r.port
 	if given == "" {
-		given = usualPorts[r.scheme]
+		given = map[string]string{"https": "443", "wss": "443", "http": "80", "ws": "80", "ftp": "21"}[r.scheme]
 	}
 	hit := p.named(r.name, true)
 	elsewhere := p.scheme != "" && r.scheme != "" && p.scheme != r.scheme || p.port != "" && given != "" && given != p.port
@@ -205,6 +205,8 @@ func (p hostPattern) reaches(r reached) Answer {
 	case !hit:
 		return No
 	case p.scheme != "" && r.scheme != "" && p.scheme != r.scheme:
+		return No | Unknown
+	case p.port != "" && r.scheme == "" && r.port != "" && r.port != p.port:
 		return No | Unknown
 	case p.port != "" && r.scheme == "" && r.port == "", p.scheme != "" && r.scheme == "":
 		return Unknown

@@ -6,16 +6,21 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// path answers for a path and an absolute path or glob.
-func (j judge) path(pattern, value string) Answer {
+// paths answers for a path, and absolute paths or globs.
+func (j judge) paths(patterns []string, value string) Answer {
 	if j.narrow {
-		return narrowPath(pattern, value)
+		return narrowPath(patterns, value)
 	}
-	return widePath(pattern, value)
+	all := No
+	for _, p := range patterns {
+		all = some(all, widePath(p, value))
+	}
+	return all
 }
 
 // isOdd reports a path that means something only to the program that reads it.
@@ -25,19 +30,21 @@ func isOdd(p string) bool {
 	})
 }
 
-// narrowPath matches the path as written, and the path that it leads to.
-func narrowPath(pattern, value string) Answer {
+// narrowPath matches the path as written, and the paths that it leads to before and after
+// it is cleaned: a program may remove .. before it follows links.
+func narrowPath(patterns []string, value string) Answer {
 	clean := path.Clean(value)
-	led, cleaned := lead(value), lead(clean) // a program may remove .. before it follows links
-	maybe := led.new || cleaned.new || strings.Contains(value, "%")
-	holds := false
-	for _, p := range braces(pattern) {
-		holds = holds || matchPath(p, clean, false) && matchPath(p, led.path, false) && matchPath(p, cleaned.path, false)
+	led, cleaned := lead(value), lead(clean)
+	holds := true
+	for _, name := range []string{clean, led.path, cleaned.path} {
+		holds = holds && slices.ContainsFunc(patterns, func(p string) bool {
+			return slices.ContainsFunc(braces(p), func(p string) bool { return matchPath(p, name, false) })
+		})
 	}
 	switch {
 	case isOdd(value) || led.err != nil || cleaned.err != nil || led.proc || cleaned.proc || !holds:
 		return No
-	case maybe:
+	case led.new || cleaned.new || strings.Contains(value, "%"):
 		return No | Yes
 	}
 	return Yes
@@ -52,14 +59,12 @@ func widePath(pattern, value string) Answer {
 	return all
 }
 
-// wideBraces gives a pattern without braces, and each with its own folder's links resolved.
-func wideBraces(pattern string) (all []string) {
-	for _, p := range braces(pattern) {
-		folder := above(p)
-		all = append(all, p)
-		if led := lead(folder); led.err == nil && led.path != folder {
-			all = append(all, path.Join(led.path, strings.TrimPrefix(p, folder)))
-		}
+// wideBraces gives a pattern without braces, also with the links of its own folder resolved.
+func wideBraces(pattern string) []string {
+	all := braces(pattern)
+	folder := above(pattern)
+	if led := lead(folder); led.err == nil && led.path != folder {
+		all = append(all, braces(path.Join(led.path, strings.TrimPrefix(pattern, folder)))...)
 	}
 	return all
 }
@@ -102,7 +107,7 @@ func spellings(value string) []string {
 
 func wideOne(pattern, value string) Answer {
 	if isOdd(value) || strings.HasPrefix(value, "~") {
-		if matchPath(pattern, path.Clean(strings.ReplaceAll(value, `\`, "/")), true) {
+		if matchPath(pattern, path.Clean(strings.TrimSpace(strings.ReplaceAll(value, `\`, "/"))), true) {
 			return Unknown | Yes
 		}
 		return Unknown

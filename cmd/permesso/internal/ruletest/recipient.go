@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // noRecipient answers for the condition []. A request without the argument has no recipient
@@ -18,7 +19,7 @@ func (j judge) noRecipient(value any) Answer {
 	case blank:
 		return No | Unknown
 	case len(texts(value)) < len(list(value)):
-		return Unknown
+		return Unknown | No
 	}
 	return No
 }
@@ -31,7 +32,7 @@ func (j judge) recipients(condition, value any) Answer {
 	for _, v := range list(value) {
 		s, ok := v.(string)
 		if !ok {
-			all = append(all, Unknown)
+			all = append(all, Unknown|No)
 			continue
 		}
 		for part := range strings.SplitSeq(s, ",") {
@@ -80,6 +81,9 @@ func narrowRecipient(pattern, value string) Answer {
 	if !strings.Contains(pattern, "@") {
 		return answer(pattern == value)
 	}
+	if invisible := strings.ContainsFunc(value, func(r rune) bool { return unicode.Is(unicode.Cf, r) }); invisible && strings.HasPrefix(pattern, "@") {
+		return No | answer(strings.HasSuffix(strings.ToLower(value), strings.ToLower(pattern)))
+	}
 	if !address.MatchString(value) {
 		return No
 	}
@@ -94,6 +98,8 @@ func narrowRecipient(pattern, value string) Answer {
 	return Yes
 }
 
+var comments = regexp.MustCompile(`\([^()]*\)`)
+
 var inAngles = regexp.MustCompile(`<([^<>]*)>\s*$`)
 
 // wideRecipient compares addresses without case, tag and name.
@@ -105,19 +111,22 @@ func wideRecipient(pattern, value string) Answer {
 	}
 	want := fold(pattern)
 	switch plain := address.MatchString(bare); {
+	case !strings.Contains(want, "@"):
+		if want == bare {
+			return Yes
+		}
+		return No | Unknown
 	case strings.ContainsAny(bare, ":;") && strings.Contains(bare, "@"):
 		local, domain, _ := strings.Cut(want, "@")
 		if strings.Contains(bare, local) && strings.Contains(bare, "@"+domain) {
 			return Unknown | Yes
 		}
 		return No | Unknown
-	case !strings.Contains(want, "@"):
-		if want == bare {
-			return Yes
-		}
-		return No | Unknown
 	case !plain:
-		squeezed := strings.NewReplacer(" ", "", `"`, "").Replace(bare)
+		squeezed := comments.ReplaceAllString(strings.NewReplacer(" ", "", `"`, "").Replace(bare), "")
+		if address.MatchString(squeezed) && sameAddress(want, squeezed) {
+			return Unknown | Yes
+		}
 		if strings.Contains(squeezed, strings.TrimPrefix(want, "@")) {
 			return Unknown | Yes
 		}
@@ -133,7 +142,7 @@ func wideRecipient(pattern, value string) Answer {
 		return Yes
 	case strings.HasSuffix(bare, ".") && sameAddress(want, strings.TrimSuffix(bare, ".")):
 		return Unknown | Yes
-	case named && strings.Count(fold(value), "@") > 1, strings.HasSuffix(bare, "."):
+	case named && strings.Count(fold(value), "@") > 1, strings.HasSuffix(bare, "."), strings.ContainsFunc(value, func(r rune) bool { return r > 0x7e }):
 		return Unknown | No
 	}
 	return No

@@ -158,11 +158,12 @@ func (j judge) target(match map[string]any) Answer {
 	if !ok {
 		return Yes
 	}
+	if strings.HasPrefix(j.q.Capability, "fs:") {
+		return j.paths(texts(patterns), j.q.Target)
+	}
 	all := No
 	for _, p := range texts(patterns) {
 		switch {
-		case strings.HasPrefix(j.q.Capability, "fs:"):
-			all = some(all, j.path(p, j.q.Target))
 		case j.q.Capability == "network:http" && strings.Contains(j.q.Target, "://"):
 			all = some(all, j.url(p, j.q.Target))
 		case j.q.Capability == "network:http":

@@ -31,11 +31,11 @@ func (j judge) argument(declared Argument, condition, value any, given bool) Ans
 	case "command":
 		return j.commands(condition, value)
 	case "path":
-		return j.listed(condition, value, j.path)
+		return j.listed(condition, value, j.paths)
 	case "url":
-		return j.listed(condition, value, j.url)
+		return j.listed(condition, value, anyOf(j.url))
 	case "host":
-		return j.listed(condition, value, j.host)
+		return j.listed(condition, value, anyOf(j.host))
 	case "recipients":
 		return j.recipients(condition, value)
 	case "amount":
@@ -59,16 +59,20 @@ func (j judge) argument(declared Argument, condition, value any, given bool) Ans
 }
 
 // oddSame is what else equals may answer, where a type has its own reading of a text, and of a
-// value of another type or a list.
+// value of another type or a list: a path is read as a path.
 func (j judge) oddSame(declared Argument, value any) Answer {
 	_, isText := value.(string)
-	switch {
-	case j.narrow && (declared.Type == "path" || !isText && declared.Type != "json"):
-		return No
-	case j.narrow || isText:
-		return 0
+	if isPath := declared.Type == "path"; isPath && j.narrow {
+		return No | Yes
+	} else if isPath {
+		return No | Unknown | Yes
 	}
-	return Unknown
+	if !isText && j.narrow {
+		return No
+	} else if !isText {
+		return No | Unknown
+	}
+	return 0
 }
 
 func isEmptyList(v any) bool {
@@ -95,7 +99,7 @@ func (j judge) scalar(value any, of func(any) Answer) Answer {
 
 // listed answers for a type whose values are one text or a list of them, and whose condition
 // is one pattern or a list. A table can hold one regular expression on each.
-func (j judge) listed(condition, value any, of func(pattern, value string) Answer) Answer {
+func (j judge) listed(condition, value any, of func(patterns []string, value string) Answer) Answer {
 	one := func(v any) Answer {
 		s, ok := v.(string)
 		if !ok {
@@ -104,16 +108,23 @@ func (j judge) listed(condition, value any, of func(pattern, value string) Answe
 		if m, ok := condition.(map[string]any); ok {
 			return j.urlMatches(m, s)
 		}
-		all := No
-		for _, p := range texts(condition) {
-			all = some(all, of(p, s))
-		}
-		return all
+		return of(texts(condition), s)
 	}
 	if l, ok := value.([]any); ok {
 		return j.elements(l, one)
 	}
 	return one(value)
+}
+
+// anyOf asks for each pattern.
+func anyOf(of func(pattern, value string) Answer) func([]string, string) Answer {
+	return func(patterns []string, value string) Answer {
+		all := No
+		for _, p := range patterns {
+			all = some(all, of(p, value))
+		}
+		return all
+	}
 }
 
 // same answers for equals and json.
@@ -181,8 +192,16 @@ func (j judge) equal(want, value any) Answer {
 	if s, ok := want.(string); ok {
 		return j.equalText(s, value)
 	}
+	_, wantList := want.([]any)
+	_, isList := value.([]any)
+	if wantList || isList {
+		return No | Unknown | Yes // elements in any order
+	}
 	if sameKind(want, value) {
 		return No
+	}
+	if s, ok := value.(string); ok && reflect.DeepEqual(canonical(json.Number(strings.TrimSpace(fold(s))), false), canonical(want, false)) {
+		return No | Unknown | Yes // the number in a text
 	}
 	return Unknown | No // another type
 }
@@ -198,6 +217,8 @@ func (j judge) equalText(want string, value any) Answer {
 			all = some(all, j.equal(want, x))
 		}
 		return all | Unknown
+	case json.Number, bool:
+		return No | Unknown
 	}
 	return Unknown
 }
@@ -245,7 +266,7 @@ func rational(s string) (*big.Rat, bool) {
 func (j judge) number(condition, value any) Answer {
 	n, ok := value.(json.Number)
 	if s, isText := value.(string); isText && !j.narrow {
-		return every(j.number(condition, json.Number(s)), Unknown|Yes) | Unknown // another type, or the number in it
+		return every(j.number(condition, json.Number(strings.TrimPrefix(strings.TrimSpace(s), "+"))), Unknown|Yes) | Unknown // another type, or the number in it
 	}
 	if !ok {
 		return Unknown
@@ -258,7 +279,7 @@ func (j judge) number(condition, value any) Answer {
 	if bounds, ok := condition.(map[string]any); ok {
 		all = j.between(bounds, r)
 		if _, hasMin := bounds["min"]; j.narrow && !hasMin && r.Sign() < 0 {
-			all |= No
+			all = No
 		}
 	} else {
 		for _, want := range list(condition) {
@@ -318,6 +339,9 @@ func (j judge) listElement(condition, value any) Answer {
 	_, hasMax := bounds["max"]
 	_, hasMin := bounds["min"]
 	if isTable && (hasMax || hasMin) {
+		if s, isText := value.(string); isText && j.narrow {
+			return j.number(bounds, json.Number(s)) | No // as text, or as number
+		}
 		return j.number(bounds, value)
 	}
 	if !isTable {
