@@ -507,6 +507,9 @@ func (r random) nested(names []string, value any) any {
 		name = pick(r, strings.ToUpper(name), "z", name+" ")
 	}
 	m := map[string]any{name: r.nested(names[1:], value), "other": "v"}
+	if r.oneIn(15) {
+		m[strings.ToUpper(name)] = "v"
+	}
 	if r.oneIn(3) {
 		return []any{m, map[string]any{name: r.nested(names[1:], pick[any](r, value, "x", json.Number("3")))}}
 	}

@@ -252,6 +252,9 @@ func (b *block) check(t *testing.T, g *rig, r row) (all []string) {
 	if !r.fits(got.outcome) {
 		all = append(all, fmt.Sprintf("%s by %q, not %s: %s", got.outcome, got.ruling.Rule, r.want, q.requestData()))
 	}
+	if got.outcome == "ask" && got.ruling.Soft && !b.allows() && !b.onlyAsks() {
+		all = append(all, "a grant could lift the ask: "+q.requestData())
+	}
 	if reads, ok := b.lines["reads"]; ok && r.want == "allow" {
 		if got := slices.Sorted(slices.Values(got.ruling.Taints)); strings.Join(got, " ") != reads {
 			all = append(all, fmt.Sprintf("it reads %v, not %s", got, reads))
