@@ -56,6 +56,7 @@ func liveEntrances() map[string][]string {
 		"approvers.NAME.local":      {atSocket, atBrowser},
 		"approvers.NAME.telegram":   {atTelegram}, "approvers.NAME.email": {atEmail},
 		"language": {atTelegram}, "workspaces.NAME.language": {atTelegram}, "approvers.NAME.language": {atTelegram},
+		"approvers.NAME.autonomy":  {atFolder},
 		"workspaces.NAME.channels": {atTelegram}, "workspaces.NAME.telegram.": {atTelegram}, "workspaces.NAME.quiet_hours": {atTelegram},
 		"workspaces.NAME.email_ceiling": {atEmail},
 		"workspaces.NAME.admin":         {atEdit},

@@ -511,6 +511,9 @@ public_sink = true
 dangerous_writes = false
 [tools.costly]
 ` + noTrust + `cost = «1¦80»
+[tools.gets]
+` + noTrust + `secrets = «"allow"¦"deny"»
+args = { a = "text" }
 [tools.script]
 capability = "channel:out"
 args = { code = "program" }
@@ -575,6 +578,7 @@ when_proven = [{ domain = "channel", only = { recipient = "bob@example.com" } }]
 	add("public_sink", atFolder, afterRuling("sinks", []string{browse}, `{"tool_name":"sink"}`), allowed, asked)
 	add("dangerous_writes", atFolder, ruling("full", `{"tool_name":"danger"}`), allowed, asked)
 	add("cost", atFolder, ruling("spends", `{"tool_name":"costly"}`), allowed, asked)
+	add("secrets", atFolder, ruling("full", `{"tool_name":"gets","request_data":{"a":"ghp_aB3dE6gH9aB3dE6gH9aB3dE6gH9aB3dE6gH9"}}`), allowed, refused)
 	const paid, put = `{"tool_name":"pay","request_data":{"sum":1}}`, `{"tool_name":"put","request_data":{"one":"/a","two":"/b","content":"c"}}`
 	add("args.ARGUMENT", atFolder, ruling("codes", provenFor("program")), allowed, asked)
 	add("args.ARGUMENT.type", atFolder, ruling("codes", `{"tool_name":"typed","request_data":{"n":3}}`), asked, refused)
@@ -630,9 +634,11 @@ autonomy = "full"
 func rulesGroup() liveGroup {
 	g := liveGroup{name: "rules", text: `[approvers.ann]
 telegram = 1001
+autonomy = «"full"¦"readonly"»
 [approvers.bob]
 telegram = 1002
 [workspaces.default]
+limits = { pending = 1000, ask_per_minute = 10000, per_minute = 10000 }
 [workspaces.other]
 [workspaces.anns]
 approvers = ["ann", "bob"]
@@ -641,12 +647,28 @@ principal = "ann"
 [workspaces.closed]
 autonomy = "full"
 contains_secrets = true
+[workspaces.sources]
+autonomy = "full"
+contains_secrets = true
+[workspaces.vaults]
+autonomy = "full"
+[workspaces.sinks]
+autonomy = "full"
+contains_secrets = true
+[tools.write]
+capability = "fs:write"
+[tools.post]
+public_source = false
+secret_data = false
+public_sink = true
+dangerous_writes = false
 [tools.browse]
 public_source = true
 secret_data = false
 public_sink = false
 dangerous_writes = false
 `}
+	g.checks = append(g.checks, liveCheck{"approvers.NAME.autonomy", atFolder, ruling("anns", `{"tool_name":"write"}`), [2]string{asked, refused}})
 	rules := ""
 	rule := func(key, tool, workspace, body, text, before, after string, see func(ws, body string) func(*live) string) {
 		name := strings.ReplaceAll(key, ".", "_")
@@ -654,24 +676,57 @@ dangerous_writes = false
 		rules += "[[rules]]\n" + strings.ReplaceAll(text, "TOOL", name) + "\n"
 		g.checks = append(g.checks, liveCheck{"rules[]." + key, atFolder, see(workspace, strings.Replace(body, "TOOL", name, 1)), [2]string{before, after}})
 	}
-	const request, reads = `{"tool_name":"TOOL","session_id":"s1","request_data":{"p":"/a/x"}}`, "capability = \"fs:read\"\ntarget = \"t1\"\nargs = { p = \"text\" }"
+	const request, reads = `{"tool_name":"TOOL","session_id":"s1","request_data":{"p":"/a/x"}}`, "capability = \"fs:read\"\ntarget = \"/t1\"\nargs = { p = \"text\" }"
 	rule("outcome", reads, "default", request, "match = { tool = \"TOOL\" }\noutcome = «\"allow\"¦\"deny\"»", allowed, refused, ruling)
 	rule("name", reads, "default", request, "name = «\"first\"¦\"second\"»\nmatch = { tool = \"TOOL\" }\noutcome = \"allow\"", `"rule":"first"`, `"rule":"second"`, document)
 	rule("reason", reads, "default", request, "match = { tool = \"TOOL\" }\noutcome = \"deny\"\nreason = «\"why not\"¦\"because\"»", "why not", "because", document)
-	rule("match.tool", reads, "default", request, "match = { tool = «\"TOOL\"¦\"outcome\"», target = \"t1\" }\noutcome = \"deny\"", refused, asked, ruling)
+	rule("match.tool", reads, "default", request, "match = { tool = «\"TOOL\"¦\"outcome\"», target = \"/t1\" }\noutcome = \"deny\"", refused, asked, ruling)
 	match := func(key, workspace, value string) {
 		rule("match."+key, reads, workspace, request, "match = { tool = \"TOOL\", "+value+" }\noutcome = \"deny\"", refused, asked, ruling)
 	}
 	match("workspace", "default", `workspace = «"default"¦"other"»`)
 	match("approver", "anns", `approver = «"ann"¦"bob"»`)
 	match("capability", "default", `capability = «"fs:read"¦"fs:write"»`)
-	match("target", "default", `target = «"t1"¦"t2"»`)
+	match("target", "default", `target = «"/t1"¦"/t2"»`)
 	match("session", "bound", `session = «"s1"¦"s2"»`)
 	match("client", "default", `client = «"ws:default"¦"ws:other"»`)
-	match("args.ARGUMENT", "default", `args = { p = «"/a/*"¦"/b/*"» }`)
+	match("args.ARGUMENT", "default", `args = { p = «"/a/x"¦"/b/x"» }`)
+	match("args.ARGUMENT.contains", "default", `args = { p = { contains = «"a"¦"b"» } }`)
+	match("args.ARGUMENT.matches", "default", `args = { p = { matches = «"/a/."¦"/b/."» } }`)
+	now := time.Now().UTC()
+	hours := func(from, to time.Duration) string {
+		return now.Add(from*time.Hour).Format("15:04") + "-" + now.Add(to*time.Hour).Format("15:04")
+	}
+	match("between", "default", fmt.Sprintf(`time_zone = "UTC", between = «%q¦%q»`, hours(-2, 2), hours(4, 6)))
+	match("time_zone", "default", fmt.Sprintf(`between = %q, time_zone = «"UTC"¦"Asia/Tokyo"»`, hours(-2, 2)))
+	match("weekdays", "default", fmt.Sprintf(`time_zone = "UTC", weekdays = [«"mon-sun"¦%q»]`, strings.ToLower(now.AddDate(0, 0, 3).Format("Mon"))))
+	const paid, pays = `{"tool_name":"TOOL","request_data":{"sum":"12.50","in":"EUR"}}`, "capability = \"fs:read\"\nargs = { sum = { type = \"amount\", currency = \"in\" }, in = \"text\" }"
+	for key, value := range map[string]string{
+		"max": `max = «"12.50"¦"12.49"», currency = "EUR"`, "min": `min = «12¦13», currency = "EUR"`, "currency": `max = 20, currency = «"EUR"¦"USD"»`,
+	} {
+		rule("match.args.ARGUMENT."+key, pays, "default", paid, "match = { tool = \"TOOL\", args = { sum = { "+value+" } } }\noutcome = \"deny\"", refused, asked, ruling)
+	}
 	match("args.ARGUMENT.equals", "default", `args = { p = { equals = «"/a/x"¦"/a/y"» } }`)
 	match("args.ARGUMENT.json", "default", `args = { p = { json = «'"/a/x"'¦'"/a/y"'» } }`)
-	match("other_args", "default", `other_args = «true¦false»`)
+	rule("match.other_args", reads, "default", request, "match = { tool = \"TOOL\", other_args = «true¦false» }\noutcome = \"allow\"", allowed, asked, ruling)
+	trust := func(key, workspace string, before ...string) {
+		last := `{"tool_name":"TOOL"}`
+		if key != "public_sink" {
+			before, last = append(before, last), `{"tool_name":"post"}`
+		}
+		rule("trust."+key, "public_source = false\nsecret_data = false\npublic_sink = false\ndangerous_writes = false", workspace, last,
+			"match = { tool = \"TOOL\" }\noutcome = \"allow\"\ntrust = { "+key+" = «false¦true» }", allowed, asked,
+			func(ws, body string) func(*live) string {
+				name := "trust_" + key
+				for i := range before {
+					before[i] = strings.Replace(before[i], "TOOL", name, 1)
+				}
+				return afterRuling(ws, before, strings.Replace(body, "TOOL", name, 1))
+			})
+	}
+	trust("public_source", "sources")
+	trust("secret_data", "vaults", `{"tool_name":"browse"}`)
+	trust("public_sink", "sinks", `{"tool_name":"browse"}`)
 	rule("despite", "capability = \"channel:out\"\ntarget = \"team\"", "closed", `{"tool_name":"TOOL"}`, "match = { tool = \"TOOL\" }\noutcome = \"allow\"\n«despite = [\"trifecta\"]¦»", allowed, asked,
 		func(ws, body string) func(*live) string {
 			return afterRuling(ws, []string{`{"tool_name":"browse"}`}, body)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -405,7 +406,10 @@ func (c *condition) matchEqual(q *request, a approval.Argument, v approval.Raw, 
 func (c *condition) matchEqualPaths(q *request, v approval.Raw, how reading) matchResult {
 	want, ok := textsOf(c.equals.Value)
 	have, also := textsOf(v)
-	if !ok || !also || how == narrow && len(want) != len(have) {
+	switch {
+	case !ok || !also:
+		return unknown
+	case how == narrow && len(want) != len(have):
 		return no
 	}
 	results := make([]matchResult, 0, len(have))
@@ -423,20 +427,16 @@ func (c *condition) matchEqualPaths(q *request, v approval.Raw, how reading) mat
 	return how.each(results)
 }
 
-// matchEqualWide also finds the value in another spelling, and its elements in any order.
+// matchEqualWide also finds the value in another spelling, and its elements in any order. It
+// cannot tell where the types differ.
 func (c *condition) matchEqualWide(v approval.Raw) matchResult {
+	if !sameTypes(c.equals.Value, v) {
+		return unknown
+	}
 	want, ok := textsOf(listOf(c.equals.Value))
 	have, also := textsOf(listOf(v))
 	if !ok || !also {
-		a, b := jsontext.Value(compact(c.equals.Value)), jsontext.Value(compact(v))
-		switch same := a.Canonicalize() == nil && b.Canonicalize() == nil && string(a) == string(b); {
-		case same || a.Kind() != b.Kind():
-			return yesOrUnknown(same)
-		}
-		return no
-	}
-	if c.equals.Value.Kind() != v.Kind() && c.equals.Value.Kind() != '[' && v.Kind() != '[' {
-		return yesOrUnknown(sameNumber(want[0], have[0]) || equalsWide(want[0], have[0]))
+		return yesIf(reflect.DeepEqual(folded(c.equals.Value), folded(v)))
 	}
 	for _, w := range want {
 		if !slices.ContainsFunc(have, func(h string) bool { return equalsWide(w, h) || sameNumber(h, w) }) {
@@ -446,11 +446,48 @@ func (c *condition) matchEqualWide(v approval.Raw) matchResult {
 	return yes
 }
 
-func yesOrUnknown(b bool) matchResult {
-	if b {
-		return yes
+// sameTypes says whether two values, or the elements of lists, are of one type.
+func sameTypes(a, b approval.Raw) bool {
+	types := map[jsontext.Kind]bool{}
+	for _, v := range []approval.Raw{a, b} {
+		items, _ := codec.Items(listOf(v)) // it is valid
+		for _, item := range items {
+			kind := item.Kind()
+			if kind == 't' {
+				kind = 'f'
+			}
+			types[kind] = true
+		}
 	}
-	return unknown
+	return len(types) < 2
+}
+
+// folded is a JSON value for comparison without regard to spelling.
+func folded(v approval.Raw) any {
+	switch v.Kind() {
+	case '{':
+		m := map[string]any{}
+		fields, _ := codec.Fields(v)
+		for _, f := range fields {
+			m[fold(f.Name)] = folded(f.Value)
+		}
+		return m
+	case '[':
+		var list []any
+		items, _ := codec.Items(v)
+		for _, item := range items {
+			list = append(list, folded(item))
+		}
+		return list
+	case '"':
+		text, _ := codec.Field{Value: v}.Text()
+		return fold(text)
+	case '0':
+		if n, ok := parseNumber(string(v)); ok {
+			return n.RatString()
+		}
+	}
+	return string(v)
 }
 
 // listOf is a list, or a list of one value.

@@ -311,7 +311,6 @@ func (v *evaluation) stateTrust(t approval.Trust) {
 	add(&v.trust.PublicSource, t.PublicSource)
 	add(&v.trust.SecretData, t.SecretData)
 	add(&v.trust.PublicSink, t.PublicSink)
-	add(&v.trust.DangerousWrites, t.DangerousWrites)
 }
 
 // proofOf says whether a rule applies by what is proven. If it applies because

@@ -261,13 +261,15 @@ func (p *commandPattern) occursIn(words []facts.Word, more bool) matchResult {
 // mayStart says whether a program runs what its other words say, and they name a program.
 func mayStart(words []facts.Word, name string) bool {
 	program := strings.ToLower(path.Base(words[0].Text))
-	runs := interprets(program) || starters[program]
+	runs := interprets(program) || starters[program] || strings.HasPrefix(program, "-")
 	for i, w := range words[1:] {
 		option := strings.HasPrefix(words[i].Text, "-") && refuseOption([]string{"", words[i].Text}).Code != ""
 		if !runs && !option && !strings.Contains(w.Text, "!") && refuseOption([]string{"", w.Text}).Code == "" {
 			continue
 		}
-		if slices.ContainsFunc(strings.FieldsFunc(w.Text, isNoName), func(s string) bool { return strings.EqualFold(s, name) }) {
+		if slices.ContainsFunc(strings.FieldsFunc(w.Text, isNoName), func(s string) bool {
+			return strings.EqualFold(s, name) || s[0] == '-' && strings.HasSuffix(strings.ToLower(s), strings.ToLower(name))
+		}) {
 			return true
 		}
 	}
@@ -275,7 +277,7 @@ func mayStart(words []facts.Word, name string) bool {
 }
 
 // starters run programs, besides other things that they do.
-var starters = set(strings.Fields("kubectl npm pnpm yarn caffeinate busybox toybox proxychains"))
+var starters = set(strings.Fields("docker podman kubectl npm pnpm yarn caffeinate busybox toybox proxychains"))
 
 func isNoName(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._+-", r)

@@ -278,7 +278,7 @@ func sameRecipient(want, r facts.Recipient) bool {
 	switch {
 	case r.Address == "" || want.Domain == "":
 		return want.Domain == "" && r.Text == want.Text && r.Address == ""
-	case !r.Bare() || r.Domain != want.Domain:
+	case !r.Bare() || r.Domain != want.Domain || strings.ContainsFunc(r.Text, func(c rune) bool { return !unicode.IsPrint(c) }):
 		return false
 	}
 	return want.Address == "" || localOf(r.Address) == localOf(want.Address)

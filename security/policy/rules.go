@@ -108,13 +108,28 @@ func (r Rule) compile() (*rule, error) {
 	return x, nil
 }
 
+// CheckTarget says why the target of a capability can never match.
+func (r Rule) CheckTarget(capability string) error {
+	kind := map[string]string{"path_glob": facts.TypePath, "host": facts.TypeHost}[targetKind(&approval.Facts{Capability: capability})]
+	for _, t := range r.Target {
+		p := newPattern(t)
+		if err := p.fits(kind); kind != "" && err != nil {
+			return fmt.Errorf("target: %w", err)
+		}
+	}
+	return nil
+}
+
 // checkTrust refuses a trust that a rule cannot state.
 func (r Rule) checkTrust() error {
 	t := r.Trust
-	for _, p := range []approval.Property{t.PublicSource, t.SecretData, t.PublicSink, t.DangerousWrites} {
+	for _, p := range []approval.Property{t.PublicSource, t.SecretData, t.PublicSink} {
 		if p != "" && p != isTrue && p != isFalse {
 			return fmt.Errorf("trust of a rule is true or false, not %q", p)
 		}
+	}
+	if t.DangerousWrites != "" {
+		return errors.New("trust of a rule has no dangerous_writes: the allow lifts that ask already")
 	}
 	if t != (approval.Trust{}) && r.Outcome != approval.Allow {
 		return errors.New("trust belongs to an allow")

@@ -77,7 +77,6 @@ func traitsOf(f *approval.Facts, byRule approval.Trust) traits {
 		{&own.PublicSource, byRule.PublicSource},
 		{&own.SecretData, byRule.SecretData},
 		{&own.PublicSink, byRule.PublicSink},
-		{&own.DangerousWrites, byRule.DangerousWrites},
 	} {
 		if p.rule != "" && *p.own != forbidden {
 			*p.own = p.rule

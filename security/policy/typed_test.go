@@ -92,7 +92,7 @@ func TestWindows(t *testing.T) {
 // A rule's trust replaces what the tool says of the requests that it matches. Where rules
 // differ, true wins; forbidden stays.
 func TestTrustOfARule(t *testing.T) {
-	harmless := approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false", DangerousWrites: "false"}
+	harmless := approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "false"}
 	command := policy.Condition{Field: "c", Is: []string{"go test ..."}}
 	quiet := policy.Rule{Name: "quiet", Tool: policy.Names{"t"}, Outcome: approval.Allow, Args: []policy.Condition{command}, Trust: harmless}
 	plain := quiet
@@ -124,6 +124,7 @@ func TestTrustOfARule(t *testing.T) {
 		{Outcome: approval.Deny, Trust: harmless},
 		{Outcome: approval.Ask, Trust: harmless},
 		{Outcome: approval.Allow, Trust: approval.Trust{PublicSink: "forbidden"}},
+		{Outcome: approval.Allow, Trust: approval.Trust{DangerousWrites: "false"}},
 	} {
 		require.Error(t, bad.Check())
 	}

@@ -300,7 +300,7 @@ func ruleKeys() []Key {
 		}, windowKeys())},
 		{Name: "outcome", Example: `"ask"`, Help: "allow, ask, always_ask (no grant lifts it), deny", valueType: word("allow", "ask", "always_ask", "deny"), shown: true},
 		{Name: "reason", Example: `"an approver should see it once"`, Help: "for the approver and the audit log", valueType: line(300), shown: true},
-		{Name: "trust", instead: true, Help: "for allow: what the matched requests read and reach", Hint: "trust = { public_source = false, public_sink = false }", valueType: tables(""), Keys: propertyKeys()},
+		{Name: "trust", instead: true, Help: "for allow: what the matched requests read and reach", Hint: "trust = { public_source = false, public_sink = false }", valueType: tables(""), Keys: propertyKeys()[:3]},
 		{Name: "despite", instead: true, Example: `["trifecta"]`, Help: "for allow: trifecta, secrets: allow even then; match must name a tool and list every destination", Hint: `a list: despite = ["trifecta"], ["secrets"] or both`, valueType: despiteType()},
 		{Name: "when_proven", Help: "for allow: all of this must be proven", Hint: clauseHint, valueType: tableList(), Keys: clauseKeys(), instead: true, Example: `[{ domain = "mail", at_most = 10 }]`},
 		{Name: "unless_proven", Help: "for deny and ask: not if all of this is proven", Hint: clauseHint, valueType: tableList(), Keys: clauseKeys(), instead: true, Example: `[{ domain = "mail", at_most = 0, of = { recipient = "boss@example.org" } }]`},

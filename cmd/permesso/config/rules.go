@@ -38,9 +38,7 @@ func (s *section) rule() policy.Rule {
 	}
 	s.proofs(&r)
 	s.match(&r)
-	if t := s.table("trust"); t != nil {
-		r.Trust = t.stated()
-	}
+	r.Trust = s.properties("trust")
 	s.despite(&r)
 	return r
 }
@@ -94,7 +92,11 @@ func (s *section) match(r *policy.Rule) {
 	r.When = m.window()
 	r.Args, r.OnlyArgs = m.conditions(s.declared(r)), !m.flag("other_args")
 	if !m.failed {
-		if err := r.Check(); err != nil {
+		err := r.Check()
+		if tool, known := s.cfg.Tools[strings.Join(r.Tool, "")]; err == nil && known {
+			err = r.CheckTarget(tool.Capability)
+		}
+		if err != nil {
 			m.fail(m.node.key, "", "", "%s", visible(strings.TrimPrefix(err.Error(), "check rule "+strconv.Quote(r.Name)+": ")))
 		}
 	}

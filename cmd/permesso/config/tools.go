@@ -159,7 +159,12 @@ func propertyType() valueType {
 
 // releaseTrust reads what requests without a tool read and write.
 func (s *section) releaseTrust() (t approval.Trust) {
-	if sub := s.table("release_trust"); sub != nil {
+	return s.properties("release_trust")
+}
+
+// properties reads what a table says that requests read and reach.
+func (s *section) properties(key string) (t approval.Trust) {
+	if sub := s.table(key); sub != nil {
 		t.PublicSource = approval.Property(sub.text("public_source"))
 		t.SecretData = approval.Property(sub.text("secret_data"))
 		t.PublicSink = approval.Property(sub.text("public_sink"))
@@ -167,19 +172,14 @@ func (s *section) releaseTrust() (t approval.Trust) {
 	return t
 }
 
-// stated reads the four properties.
-func (s *section) stated() approval.Trust {
-	property := func(key string) approval.Property { return approval.Property(s.text(key)) }
-	return approval.Trust{
-		PublicSource: property("public_source"), SecretData: property("secret_data"),
-		PublicSink: property("public_sink"), DangerousWrites: property("dangerous_writes"),
-	}
-}
-
 // trust reads the four properties. `trust = false` sets all four, so it must not be
 // combined with one of them.
 func (s *section) trust() approval.Trust {
-	t := s.stated()
+	property := func(key string) approval.Property { return approval.Property(s.text(key)) }
+	t := approval.Trust{
+		PublicSource: property("public_source"), SecretData: property("secret_data"),
+		PublicSink: property("public_sink"), DangerousWrites: property("dangerous_writes"),
+	}
 	switch n := s.node.children["trust"]; {
 	case n == nil:
 		return t
