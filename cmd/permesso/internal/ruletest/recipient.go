@@ -118,6 +118,9 @@ func wideRecipient(pattern, value string) Answer {
 		return No | Unknown
 	case strings.ContainsAny(bare, ":;") && strings.Contains(bare, "@"):
 		local, domain, _ := strings.Cut(want, "@")
+		if strings.Contains(bare, `"`) {
+			return No | Unknown | Yes
+		}
 		if strings.Contains(bare, local) && strings.Contains(bare, "@"+domain) {
 			return Unknown | Yes
 		}
