@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -58,6 +59,9 @@ func (p hostPattern) named(name string, wide bool) bool {
 	if a, err := netip.ParseAddr(p.name); err == nil {
 		if b, err := netip.ParseAddr(name); err == nil {
 			return a.Unmap() == b.Unmap()
+		}
+		if b, ok := oldAddress(name); ok && wide {
+			return a.Unmap() == b
 		}
 	}
 	return p.name == name
@@ -163,67 +167,87 @@ func (p hostPattern) allowsHost(value string) Answer {
 // reached is a host that some program may read in a value.
 type reached struct {
 	scheme, name, port string
-	certain            bool
+	certain            bool // every program reads it so
 }
 
 // reachedBy answers for a deny.
 func (p hostPattern) reachedBy(value string) Answer {
+	hosts := hostsIn(value)
 	all := No
-	if strings.Contains(value, "@") {
-		all = No | Unknown // a host can be taken for a user
+	switch {
+	case strings.Contains(value, "%40"), strings.Contains(value, "%25"):
+		all = No | Unknown | Yes
+	case strings.Contains(value, "@"), len(hosts) == 0:
+		all = No | Unknown
 	}
-	if strings.Contains(value, "%40") {
-		all |= Yes // or what is before an encoded @
-	}
-	for _, r := range hostsIn(value) {
+	for _, r := range hosts {
 		if a := p.reaches(r); r.certain || a != Unknown|Yes || !strings.Contains(value, "@") {
 			all = some(all, a)
 		} else {
 			all |= No | Unknown | Yes // what stands before an @
 		}
 	}
-	if len(hostsIn(value)) == 0 {
-		return Unknown | No
-	}
 	return all
 }
 
 func (p hostPattern) reaches(r reached) Answer {
-	given := r.port
-	if given == "" {
-		given = map[string]string{"https": "443", "wss": "443", "http": "80", "ws": "80", "ftp": "21"}[r.scheme]
+	port := r.port
+	if port == "" {
+		port = map[string]string{"https": "443", "wss": "443", "http": "80", "ws": "80", "ftp": "21"}[r.scheme]
 	}
-	hit := p.named(r.name, true)
-	elsewhere := p.scheme != "" && r.scheme != "" && p.scheme != r.scheme || p.port != "" && given != "" && given != p.port
-	switch {
-	case !hit && isAddress(r.name) && elsewhere, hit && elsewhere && !r.certain:
-		return No | Unknown
-	case !hit && isAddress(r.name) && (!isAddress(p.name) || !r.plainAddress()):
+	otherScheme := p.scheme != "" && r.scheme != "" && p.scheme != r.scheme
+	otherPort := p.port != "" && port != "" && p.port != port
+	switch hit := p.named(r.name, true); {
+	case otherPort && !otherScheme && p.port == usualPorts[p.scheme]: // https://x:443 is https://x
+		return No | Unknown | Yes
+	case otherScheme, otherPort:
+		return unlessCertain(r.certain)
+	case !hit && isAddress(r.name) && !isAddress(p.name):
 		return Unknown
-	case !hit && !r.certain:
+	case !hit && (!r.certain || !r.plainAddress() && isAddress(r.name)):
 		return No | Unknown
 	case !hit:
 		return No
-	case p.scheme != "" && r.scheme != "" && p.scheme != r.scheme:
-		return No | Unknown
-	case p.port != "" && r.scheme == "" && r.port != "" && r.port != p.port:
-		return No | Unknown
-	case p.port != "" && r.scheme == "" && r.port == "", p.scheme != "" && r.scheme == "":
+	case p.port != "" && port == "", p.scheme != "" && r.scheme == "":
 		return Unknown
-	case p.port != "" && given != p.port && p.port == usualPorts[p.scheme]:
-		return No | Yes // https://x:443 is https://x
-	case p.port != "" && given != p.port:
-		return No
 	case !r.certain:
 		return Unknown | Yes
 	}
 	return Yes
 }
 
+// unlessCertain is No, and cannot be told where programs read a value differently.
+func unlessCertain(certain bool) Answer {
+	if certain {
+		return No
+	}
+	return No | Unknown
+}
+
 func (r reached) plainAddress() bool {
 	_, err := netip.ParseAddr(r.name)
 	return err == nil
 }
+
+// oldAddress reads an IPv4 address in the forms of inet_aton: 127.1, 0x7f000001, 017700000001.
+func oldAddress(name string) (netip.Addr, bool) {
+	parts := strings.Split(name, ".")
+	sum := uint64(0)
+	for i, part := range parts {
+		n, err := strconv.ParseUint(part, 0, 32)
+		if err != nil || len(parts) > 4 {
+			return netip.Addr{}, false
+		}
+		shift := 8 * (3 - i)
+		if i == len(parts)-1 {
+			shift = 0
+		}
+		sum += n << shift
+	}
+	return netip.AddrFrom4([4]byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)}), true
+}
+
+var knownSchemes = []string{"http", "https", "ftp", "ws", "wss"}
 
 // hostsIn lists the hosts that a program may read in a URL or host: with the backslash as
 // a slash or not, with one slash or three, without a scheme.
@@ -234,40 +258,43 @@ func hostsIn(value string) (all []reached) {
 		}
 		return r
 	}, norm.NFKC.String(value))
-	scheme, rest, ok := strings.Cut(v, ":")
-	isScheme := ok && strings.Trim(strings.ToLower(scheme), "abcdefghijklmnopqrstuvwxyz0123456789+-.") == "" &&
-		(strings.HasPrefix(rest, "/") || strings.HasPrefix(rest, `\`) || slices.Contains([]string{"http", "https", "ftp", "ws", "wss"}, strings.ToLower(scheme)))
-	if !isScheme {
-		scheme, rest = "", v
+	plain := v == value && !strings.Contains(v, `\`)
+	scheme, rest, ok := strings.Cut(strings.ToLower(v), ":")
+	switch known := ok && slices.Contains(knownSchemes, scheme); {
+	case known:
+		all = hostsAfter(scheme, rest, plain && strings.HasPrefix(rest, "//") && !strings.HasPrefix(rest, "///"))
+	case ok && (strings.HasPrefix(rest, "/") || strings.HasPrefix(rest, `\`)):
+		all = append(hostsAfter(scheme, rest, plain && strings.HasPrefix(rest, "//") && scheme != ""), hostsAfter("", v, false)...)
+	default:
+		all = hostsAfter("", v, plain && !strings.Contains(v, "/"))
 	}
-	usual := isScheme && strings.HasPrefix(rest, "//") && !strings.HasPrefix(rest, "///")
-	certain := (usual || scheme == "" && !strings.Contains(v, "/")) && !strings.Contains(v, `\`) && v == value
+	return all
+}
+
+// hostsAfter lists the hosts in what stands behind the scheme.
+func hostsAfter(scheme, rest string, certain bool) (all []reached) {
 	rest = strings.TrimLeft(rest, `/\`)
-	ends := []string{"/?#"}
-	if strings.Contains(rest, `\`) {
-		ends = append(ends, `/?#\`)
-	}
-	for _, end := range ends {
+	for _, end := range []string{"/?#", `/?#\`} {
 		part := rest
 		if i := strings.IndexAny(part, end); i >= 0 {
 			part = part[:i]
 		}
-		full := part
-		part = part[strings.LastIndexByte(part, '@')+1:]
-		if decoded, err := url.PathUnescape(part); err == nil {
-			certain = certain && decoded == part && !strings.ContainsAny(part, "[]")
-			part = strings.Join(strings.Fields(decoded), "")
-		}
-		name, port := cutPort(part)
-		if name = ascii(name); strings.Trim(port, "0123456789") != "" || strings.Contains(name, ":") && !isAddress(name) {
-			certain = false
-		}
-		if user, _, ok := strings.Cut(full, "@"); ok {
+		users := strings.Split(part, "@")
+		last := users[len(users)-1]
+		for _, user := range users[:len(users)-1] {
 			before, _, _ := strings.Cut(user, ":")
-			all = append(all, reached{strings.ToLower(scheme), ascii(before), "", false})
+			all = append(all, reached{scheme, ascii(before), "", false})
 		}
+		decoded, err := url.PathUnescape(last)
+		if err != nil {
+			decoded = last
+		}
+		name, port := cutPort(strings.Join(strings.Fields(decoded), ""))
+		name = ascii(name)
+		odd := decoded != last || strings.Count(last, ":") > 1 && !strings.Contains(last, "[") || strings.ContainsAny(last, "[]") && !isAddress(name) || len(users) > 2 ||
+			strings.Trim(port, "0123456789") != "" || strings.Contains(name, ":") && !isAddress(name)
 		if name != "" {
-			all = append(all, reached{strings.ToLower(scheme), name, port, certain && strings.Count(full, "@") < 2})
+			all = append(all, reached{scheme, name, port, certain && !odd})
 		}
 	}
 	return all

@@ -194,7 +194,7 @@ func lead(p string) (l led) {
 		}
 		l.file = !info.IsDir()
 		if info.Mode()&fs.ModeSymlink == 0 {
-			if l.path = next; !info.IsDir() && strings.Join(rest, "") != "" {
+			if l.path = next; !info.IsDir() && strings.Trim(strings.Join(rest, "/"), "./") != "" || !info.IsDir() && slices.Contains(rest, "..") {
 				l.err = errors.New("not a folder")
 				return l
 			}

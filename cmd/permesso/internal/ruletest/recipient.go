@@ -105,9 +105,9 @@ var inAngles = regexp.MustCompile(`<([^<>]*)>\s*$`)
 // wideRecipient compares addresses without case, tag and name.
 func wideRecipient(pattern, value string) Answer {
 	bare := fold(value)
-	named := false
+	named, spaced := false, false
 	if m := inAngles.FindStringSubmatch(bare); m != nil {
-		bare, named = strings.TrimSpace(m[1]), true
+		bare, named, spaced = strings.TrimSpace(m[1]), true, strings.TrimSpace(m[1]) != m[1]
 	}
 	want := fold(pattern)
 	switch plain := address.MatchString(bare); {
@@ -139,7 +139,7 @@ func wideRecipient(pattern, value string) Answer {
 		return Unknown
 	case sameAddress(want, bare) && strings.ContainsFunc(value, func(r rune) bool { return r > 0x7e }):
 		return Unknown | Yes
-	case sameAddress(want, bare) && named && strings.Count(fold(value), "@") > 1:
+	case sameAddress(want, bare) && (spaced || named && strings.Count(fold(value), "@") > 1):
 		return Unknown | Yes
 	case sameAddress(want, bare):
 		return Yes
