@@ -248,6 +248,7 @@ type evidenceMessages struct {
 // valueMessages are the words of the lines about the values of arguments.
 type valueMessages struct {
 	OnePerson, People, Outside           string
+	LeadsTo, LeadsNowhere                string
 	AllInside, AtDomain, AtDomains       string
 	OneText, AsSent, NotAddress          string
 	NotAddresses, SameAddress, Mixed     string

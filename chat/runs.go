@@ -2,6 +2,7 @@ package chat
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -70,6 +71,18 @@ func (r renderer) lifted() (lines []string) {
 		case facts.TypeRecipients:
 			lines = append(lines, nonEmpty(r.outsiders(f))...)
 		}
+	}
+	return append(lines, r.links()...)
+}
+
+// links says which paths lead to another place on this machine.
+func (r renderer) links() (lines []string) {
+	for _, name := range slices.Sorted(maps.Keys(r.p.Ruling.Links)) {
+		message := r.Values.LeadsTo
+		if r.p.Ruling.Links[name] == "" {
+			message = r.Values.LeadsNowhere
+		}
+		lines = append(lines, Format(message, "path", r.word(name), "leads", r.word(r.p.Ruling.Links[name])))
 	}
 	return lines
 }

@@ -76,3 +76,6 @@ func (r *Redactor) Shown(p *approval.Pending) string {
 	}
 	return b.String()
 }
+
+// SeedWords are the words of seed phrases.
+var SeedWords = seedWords

@@ -3,9 +3,11 @@ package secrets
 import (
 	_ "embed"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -13,8 +15,13 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
+// The rules of gitleaks, and ours.
+//
 //go:embed rules.toml
 var rulesFile []byte
+
+//go:embed everyday.toml
+var everydayFile []byte
 
 // rule is one kind of secret. Its expression is compiled at the first use, because
 // most are never used.
@@ -27,6 +34,9 @@ type rule struct {
 	Allow      []string `toml:"allow"`       // of the secret
 	AllowMatch []string `toml:"allow_match"` // of the complete match
 	Stopwords  []string `toml:"stopwords"`
+	Check      string   `toml:"check"`   // of the secret, one of checks
+	Generic    bool     `toml:"generic"` // it finds what looks like some secret, by the text around it
+	oneValue   bool     // it finds nothing that two values form together
 
 	compile    sync.Once
 	unbounded  bool // its match may reach beyond the window around its keyword
@@ -41,21 +51,42 @@ type ruleSet struct {
 	Stopwords []string `toml:"stopwords"`
 	Regexes   []string `toml:"regexes"`
 	Rules     []*rule  `toml:"rules"`
+
+	Forms map[string]string `toml:"forms"` // expressions that begin with a fixed text, by their rule's ID
 }
 
 func loadRules() (*ruleSet, error) {
-	set := &ruleSet{}
-	if err := toml.Unmarshal(rulesFile, set); err != nil {
-		return nil, fmt.Errorf("load rules: %w", err)
-	}
-	for _, r := range set.Rules {
-		if len(r.Allow)+len(r.AllowMatch)+len(r.Stopwords) > 0 {
-			r.Allow = append(r.Allow, set.Regexes...)
-			r.Stopwords = append(r.Stopwords, set.Stopwords...)
+	all := &ruleSet{}
+	for _, file := range [][]byte{rulesFile, everydayFile} {
+		set := &ruleSet{}
+		if err := toml.Unmarshal(file, set); err != nil {
+			return nil, fmt.Errorf("load rules: %w", err)
+		}
+		for _, r := range set.Rules {
+			if len(r.Allow)+len(r.AllowMatch)+len(r.Stopwords) > 0 {
+				r.Allow = append(r.Allow, set.Regexes...)
+				r.Stopwords = append(r.Stopwords, set.Stopwords...)
+			}
+			r.Regex = strings.Replace(r.Regex, closing, wideClosing, 1)
+		}
+		all.Rules = append(all.Rules, set.Rules...)
+		for _, id := range slices.Sorted(maps.Keys(set.Forms)) {
+			form := set.Forms[id]
+			all.Rules = append(all.Rules, &rule{
+				ID: id, Regex: `\b(` + form + `)(?:[^\w-]|$)`, Entropy: 3,
+				Keywords: []string{form[:strings.IndexAny(form, `[(\`)]},
+			})
 		}
 	}
-	return set, nil
+	return all, nil
 }
+
+// What follows a key in many rules of gitleaks, and the same with what ends a key in a sentence, an
+// address or a tag.
+const (
+	closing     = `(?:[\x60'"\s;]|\\[nr]|$)`
+	wideClosing = `[.!?]?(?:[\x60'"\s;,)\]}<>&@|]|\\[nr]|$)`
+)
 
 func (r *rule) prepare() {
 	r.compile.Do(func() {
@@ -107,9 +138,11 @@ func (r *rule) find(text string, hits []int, found func(place)) {
 	}
 }
 
-// tokenEnd is at, or the end of the token there.
+// tokenEnd is at, or the end of the token there. A match that reaches the end of a longer one is
+// searched in all of the text.
 func tokenEnd(text string, at int) int {
-	for at < len(text) && text[at] > ' ' && text[at] != '"' {
+	most := min(len(text), at+maxToken)
+	for at < most && text[at] > ' ' && text[at] != '"' {
 		at++
 	}
 	return at
@@ -172,7 +205,7 @@ func (r *rule) within(text string, from, to int, found func(place)) bool {
 	for _, m := range all {
 		start, end := r.secret(m)
 		secret := text[from+start : from+end]
-		if r.Entropy > 0 && entropy(secret) < r.Entropy || r.allowed(secret, text[from+m[0]:from+m[1]]) {
+		if !r.accepts(secret, text[from+m[0]:from+m[1]]) {
 			continue
 		}
 		found(place{from + start, from + end, from + m[0]})
@@ -194,8 +227,17 @@ func (r *rule) secret(m []int) (start, end int) {
 	return m[0], m[1]
 }
 
+// accepts says whether a match is a secret, by all but its form.
+func (r *rule) accepts(secret, match string) bool {
+	if r.Entropy > 0 && entropy(secret) < r.Entropy || r.allowed(secret, match) {
+		return false
+	}
+	check := checks[r.Check]
+	return check == nil || check(secret)
+}
+
 func (r *rule) allowed(secret, match string) bool {
-	if len(r.allow) == 0 && len(r.Stopwords) == 0 {
+	if len(r.allow)+len(r.allowMatch)+len(r.Stopwords) == 0 {
 		return false
 	}
 	for _, x := range r.allow {

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // Scanner finds secrets. It is safe for concurrent use.
@@ -19,6 +20,8 @@ type Scanner struct {
 	rules []*rule
 	words *keywords
 	of    [][]int // rules of each keyword
+
+	generic map[string]bool // kinds that a text is by what stands around it
 
 	recent recent
 }
@@ -32,10 +35,13 @@ func New() (*Scanner, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Scanner{rules: set.Rules}
+	s := &Scanner{rules: set.Rules, generic: map[string]bool{}}
 	index := map[string]int{}
 	var words []string
 	for n, r := range s.rules {
+		if r.Generic {
+			s.generic[r.ID] = true
+		}
 		for _, w := range r.Keywords {
 			w = strings.ToLower(w)
 			if _, ok := index[w]; !ok {
@@ -53,7 +59,29 @@ func New() (*Scanner, error) {
 // Scan finds the secrets in a request: in its arguments, their names, the agent's
 // prose and the proof. Each kind is reported once for each place.
 func (s *Scanner) Scan(f *approval.Facts) []approval.Finding {
-	return s.scan(append(leavesOf(f.Args, f.Agent), proofLeaves(f.Evidence.Proof)...), nil)
+	leaves := append(leavesOf(f.Args, f.Agent), proofLeaves(f.Evidence.Proof)...)
+	types := argTypes{f.Declared, nil}
+	if f.Tool == "" {
+		types.release = facts.ReleaseArgs(f.ActionType)
+	}
+	for i := range leaves {
+		if l := &leaves[i]; l.depth > 0 {
+			l.place = isPlaceType(types.of(l.top))
+		}
+	}
+	return s.scan(append(leaves, nameLeaves(f.Tool, f.ActionType, f.SessionID)...), nil)
+}
+
+// nameLeaves are the names in a request that the agent chooses.
+func nameLeaves(tool, action, session string) (leaves []leaf) {
+	for _, n := range [][2]string{{"tool_name", tool}, {"action_type", action}, {"session_id", session}} {
+		if n[1] != "" {
+			l := newLeaf(n[0], "", n[1])
+			l.alone, l.mask = true, maskNever
+			leaves = append(leaves, l)
+		}
+	}
+	return leaves
 }
 
 // proofLeaves are a proof's texts, which cards show.
@@ -86,13 +114,20 @@ func (s *Scanner) scan(leaves []leaf, each func(m match)) (found []approval.Find
 	names := map[string]bool{} // names of members that contain a secret or a part of one
 	seen := map[approval.Finding]bool{}
 	size := 0
-	for n, v := range views(leaves) {
+	d := &decoder{}
+	for n, v := range views(leaves, d) {
 		if size += len(v.text); size > maxViewed {
-			found = append(found, approval.Finding{Kind: "too-long-to-search", Where: "request_data", Length: size})
 			break
 		}
-		s.search(v.text, func(r *rule, p place) {
+		least := 0
+		if v.reversed {
+			least = minBackwards
+		}
+		s.searchFor(v.text, least, func(r *rule, p place) {
 			in := v.leavesIn(p.start, p.end)
+			if r.passes(leaves, in) {
+				return
+			}
 			inNames := !slices.ContainsFunc(in, func(l int) bool { return !leaves[l].key })
 			for _, l := range in {
 				if leaves[l].key && (inNames || !word.MatchString(leaves[l].shown)) {
@@ -105,10 +140,13 @@ func (s *Scanner) scan(leaves []leaf, each func(m match)) (found []approval.Find
 				seen[key] = true
 				found = append(found, approval.Finding{Kind: r.ID, Where: where, Length: p.end - p.start})
 			}
-			if each != nil {
+			if each != nil && r.ID != iban {
 				each(match{r.ID, v.text[p.start:p.end], in, n == 0})
 			}
 		})
+	}
+	if size > maxViewed || d.inflated > maxInflated {
+		found = append(found, approval.Finding{Kind: "too-long-to-search", Where: "request_data", Length: max(size, d.inflated)})
 	}
 	hide := newNameHider(names)
 	for i := range found {
@@ -117,8 +155,25 @@ func (s *Scanner) scan(leaves []leaf, each func(m match)) (found []approval.Find
 	slices.SortFunc(found, func(a, b approval.Finding) int {
 		return cmp.Or(cmp.Compare(a.Where, b.Where), cmp.Compare(a.Kind, b.Kind))
 	})
-	return specific(found)
+	return s.specific(found)
 }
+
+// passes says whether a match is none where it stands: several values, or places, which the types or
+// the names of their members say.
+func (r *rule) passes(leaves []leaf, in []int) bool {
+	isPlace := func(l int) bool { return leaves[l].place || r.Generic && leaves[l].isPlace() }
+	switch {
+	case r.oneValue && len(in) > 1:
+		return true
+	case r.Generic && len(in) > 1:
+		return slices.ContainsFunc(in, isPlace) // a text and a recipient form no password
+	}
+	return r.ID == iban && len(in) > 0 && isPlace(in[0])
+}
+
+// minBackwards is the length of the shortest keyword that counts in a reversed text: shorter ones
+// occur everywhere.
+const minBackwards = 3
 
 // match is a secret in a view.
 type match struct {
@@ -176,13 +231,23 @@ func (h nameHider) redact(where string) string {
 // word is a name between the parts of a secret that is no part of it.
 var word = regexp.MustCompile(`^[A-Za-z_-]{1,32}[0-9]{0,2}$`)
 
-// specific drops findings of the generic rule where a provider's rule matched.
-func specific(found []approval.Finding) []approval.Finding {
-	provider := map[string]bool{} // places
-	for _, f := range found {
-		provider[f.Where] = provider[f.Where] || f.Kind != generic
+// specific drops findings of generic rules where another one matched, and those of the most generic
+// one where any other did.
+func (s *Scanner) specific(found []approval.Finding) []approval.Finding {
+	rank := func(f approval.Finding) int {
+		switch {
+		case f.Kind == generic:
+			return 0
+		case s.generic[f.Kind]:
+			return 1
+		}
+		return 2
 	}
-	return slices.DeleteFunc(found, func(f approval.Finding) bool { return f.Kind == generic && provider[f.Where] })
+	best := map[string]int{} // by place
+	for _, f := range found {
+		best[f.Where] = max(best[f.Where], rank(f))
+	}
+	return slices.DeleteFunc(found, func(f approval.Finding) bool { return rank(f) < best[f.Where] })
 }
 
 func joinPlaces(leaves []leaf, in []int) string {
@@ -204,9 +269,15 @@ func joinPlaces(leaves []leaf, in []int) string {
 }
 
 // search tries the rules whose keywords occur in text.
-func (s *Scanner) search(text string, found func(r *rule, p place)) {
+func (s *Scanner) search(text string, found func(r *rule, p place)) { s.searchFor(text, 0, found) }
+
+// searchFor leaves out keywords that are shorter than least.
+func (s *Scanner) searchFor(text string, least int, found func(r *rule, p place)) {
 	var hits map[int][]int // by rule
 	s.words.in(text, func(w, end int) {
+		if len(s.words.words[w]) < least {
+			return
+		}
 		if hits == nil {
 			hits = map[int][]int{}
 		}
@@ -218,6 +289,12 @@ func (s *Scanner) search(text string, found func(r *rule, p place)) {
 		r, at := s.rules[n], hits[n]
 		slices.Sort(at)
 		r.find(text, at, func(p place) { found(r, p) })
+	}
+	for _, f := range finders {
+		if f.rule.oneValue && least > 0 {
+			continue // a false alarm is likelier than a reversed number
+		}
+		f.find(text, func(p place) { found(f.rule, p) })
 	}
 }
 

@@ -9,8 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -180,6 +182,21 @@ func TestRedactorHidesEveryForm(t *testing.T) {
 	}
 }
 
+// The race detector compares several goroutines with one scanner.
+func TestSeveralAtOnce(t *testing.T) {
+	s := scanner(t)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for _, d := range []string{"password: Blume-2024!", "api_key = zq7kQxX93kdJw81vRt", b64(pat), reversed(pat, 0)} {
+				assert.NotEmpty(t, find(s, quoted(d)), d)
+				s.Redactor(&approval.Pending{RequestData: approval.Raw(quoted(d))})
+			}
+		})
+	}
+	all.Wait()
+}
+
 func TestHostileSizes(t *testing.T) {
 	s := scanner(t)
 	many := "[" + strings.Repeat(`"ab",`, 50_000) + `"x"]`
@@ -276,8 +293,8 @@ func falseAlarms(t testing.TB, all map[string]string) (alarms []string) {
 func TestFalsePositives(t *testing.T) {
 	all := negatives(t)
 	alarms := falseAlarms(t, all)
-	t.Logf("%d false alarms in %d texts", len(alarms), len(all))
-	require.LessOrEqual(t, float64(len(alarms)), 0.01*float64(len(all)), alarms)
+	t.Logf("%d false alarms in %d texts: %s", len(alarms), len(all), alarms)
+	require.LessOrEqual(t, float64(len(alarms)), 0.004*float64(len(all)), alarms)
 }
 
 // A long secret is found and hidden completely.

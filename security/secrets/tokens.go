@@ -56,7 +56,7 @@ func (s *Scanner) tokensOf(l *leaf) []token {
 	var all []token
 	s.search(view, func(r *rule, p place) {
 		t := token{Span{p.start - len(before), p.end - len(before), r.ID}, isLetterIn(view[p.from:p.start])}
-		if t.Start >= 0 && t.bounded(l.shown) {
+		if !r.oneValue && t.Start >= 0 && t.bounded(l.shown) {
 			all = append(all, t)
 		}
 	})
@@ -105,7 +105,7 @@ func (s *Scanner) encoded(text string, depth int) (kind string) {
 		}
 		s.search(inner, func(r *rule, p place) {
 			t := token{Span{p.start, p.end, r.ID}, false}
-			if p.from == 0 && p.start == 0 && p.end == len(inner) && r.ID != generic && t.bounded(inner) {
+			if p.from == 0 && p.start == 0 && p.end == len(inner) && r.ID != generic && !r.oneValue && t.bounded(inner) {
 				kind = min(cmp.Or(kind, r.ID), r.ID)
 			}
 		})

@@ -12,14 +12,14 @@ import (
 // cardLeaves are the texts of a request that a card shows.
 func cardLeaves(p *approval.Pending) []leaf {
 	leaves := walk("request_data", p.RequestData)
-	release := map[string]approval.Argument{}
+	types := argTypes{p.Runs.Args, nil}
 	if p.ToolName == "" {
-		release = facts.ReleaseArgs(p.ActionType)
+		types.release = facts.ReleaseArgs(p.ActionType)
 	}
 	places := runPlaces(p.Runs)
 	for i := range leaves {
 		l := &leaves[i]
-		if l.mask = modeOf(l, argType(p, release, l.top)); places[l.top] {
+		if l.mask = modeOf(l, types.of(l.top)); places[l.top] {
 			l.mask = maskNever
 		}
 	}
@@ -47,7 +47,7 @@ func cardLeaves(p *approval.Pending) []leaf {
 	for _, o := range p.Options {
 		add("options", o, maskText, true)
 	}
-	return leaves
+	return append(leaves, nameLeaves(p.ToolName, p.ActionType, p.SessionID)...)
 }
 
 // operatorText is what the operator wrote of a part of the invocation.
@@ -68,17 +68,20 @@ func modeIf(maskable bool) maskMode {
 	return maskNever
 }
 
-// argType is the type of a member of request_data, as declared or as requests without
-// a tool usually have it. Any other that has the name of a command is one.
-func argType(p *approval.Pending, release map[string]approval.Argument, name string) string {
-	a, known := p.Runs.Args[name]
-	for _, amount := range p.Runs.Args {
+// argTypes are the types of the members of request_data, as declared or as requests without a tool
+// usually have them.
+type argTypes struct{ declared, release map[string]approval.Argument }
+
+// of is the type of a member. One without a type that has the name of a command is one.
+func (t argTypes) of(name string) string {
+	a, known := t.declared[name]
+	for _, amount := range t.declared {
 		if known && amount.Currency == name {
 			return facts.TypeAmount // a part of the amount
 		}
 	}
 	if !known {
-		a, known = release[name]
+		a, known = t.release[name]
 	}
 	switch {
 	case known:
@@ -87,6 +90,15 @@ func argType(p *approval.Pending, release map[string]approval.Argument, name str
 		return facts.TypeCommand
 	}
 	return facts.TypeJSON
+}
+
+// isPlaceType says whether values of this type name who or what a request goes to.
+func isPlaceType(argType string) bool {
+	switch argType {
+	case facts.TypeRecipients, facts.TypeHost, facts.TypeURL, facts.TypePath, facts.TypeAmount:
+		return true
+	}
+	return false
 }
 
 func modeOf(l *leaf, argType string) maskMode {

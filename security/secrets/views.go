@@ -2,10 +2,8 @@ package secrets
 
 import (
 	"cmp"
-	"encoding/base64"
-	"encoding/hex"
+	"compress/gzip"
 	"iter"
-	"net/url"
 	"slices"
 	"strings"
 	"unicode"
@@ -27,13 +25,16 @@ type leaf struct {
 	shown  string   // verbatim
 	mask   maskMode // where it may be masked
 	prose  bool     // it does not run
+	place  bool     // its type says where the request goes
+	alone  bool     // it is no part of a secret that is split over several
 	before string   // in an argv: the element before it
 }
 
 // view is a text to search, with the leaves of its parts.
 type view struct {
-	text  string
-	parts []part
+	text     string
+	parts    []part
+	reversed bool
 }
 
 type part struct {
@@ -53,7 +54,7 @@ func (b *builder) add(leaf int, texts ...string) {
 	b.parts = append(b.parts, part{b.Len(), leaf})
 }
 
-func (b *builder) view() view { return view{b.String(), b.parts} }
+func (b *builder) view() view { return view{text: b.String(), parts: b.parts} }
 
 // leavesIn are the leaves of the bytes start to end. Parts with the same end share
 // the text that was decoded from all of them.
@@ -78,50 +79,76 @@ func (v *view) leavesIn(start, end int) []int {
 
 const (
 	maxDepth  = 3       // of nested encodings
+	neighbors = 3       // of the values before, with each of which a value is joined
+	maxApart  = 64      // values; after so many, only with the last one
 	edge      = 256     // bytes of each neighbor that are searched for a split secret
 	maxViewed = 4 << 20 // bytes in total; more is reported as a finding
 )
 
 // plainViews are the readings of the leaves without decoding.
 func plainViews(leaves []leaf) []view {
-	var context builder
+	var context, backward builder
 	for i, l := range leaves {
 		if l.name != "" {
 			context.add(i, l.name, `: "`, l.text, "\"\n")
 		} else {
 			context.add(i, `"`, l.text, "\"\n")
 		}
+		backward.add(i, `"`, backwards(l.text), "\"\n")
 	}
-	all := []view{context.view()}
-	for _, keys := range []bool{false, true} {
-		var joined, pairs builder
-		last, n := 0, 0
-		for i, l := range leaves {
-			if l.key != keys {
-				continue
-			}
-			joined.add(i, l.text)
-			if n++; n > 1 {
-				before := leaves[last].text
-				pairs.add(last, tail(before))
-				pairs.add(i, head(l.text), "\n")
-				pairs.add(i, tail(l.text))
-				pairs.add(last, head(before), "\n")
-			}
-			last = i
+	reversed := backward.view()
+	reversed.reversed = true
+	return append([]view{context.view(), reversed}, append(joinedViews(leaves, false), joinedViews(leaves, true)...)...)
+}
+
+// joinedViews are the values in their order, or the names, and each with its neighbors, in both
+// orders.
+func joinedViews(leaves []leaf, keys bool) []view {
+	var joined, pairs builder
+	var before []int
+	for i, l := range leaves {
+		if l.key != keys || l.alone {
+			continue
 		}
-		if n > 1 {
-			all = append(all, joined.view(), pairs.view())
+		joined.add(i, l.text)
+		near := neighbors
+		if len(before) > maxApart {
+			near = 1
 		}
+		for _, k := range before[max(0, len(before)-near):] {
+			pairs.add(k, tail(leaves[k].text))
+			pairs.add(i, head(l.text), "\n")
+			pairs.add(i, tail(l.text))
+			pairs.add(k, head(leaves[k].text), "\n")
+		}
+		before = append(before, i)
 	}
-	return all
+	if len(pairs.parts) == 0 {
+		return nil
+	}
+	return []view{joined.view(), pairs.view()}
+}
+
+// backwards is s from its end, rune by rune.
+func backwards(s string) string {
+	b := make([]byte, len(s))
+	for at := 0; at < len(s); {
+		n := 1
+		if s[at] >= utf8.RuneSelf {
+			_, n = utf8.DecodeRuneInString(s[at:])
+		}
+		copy(b[len(s)-at-n:], s[at:at+n])
+		at += n
+	}
+	return string(b)
 }
 
 // views yields all readings of the leaves. Decoded ones are computed when they are
 // needed.
-func views(leaves []leaf) iter.Seq2[int, view] {
+func views(leaves []leaf, d *decoder) iter.Seq2[int, view] {
 	return func(yield func(int, view) bool) {
 		level := plainViews(leaves)
+		seen := map[string]bool{}
 		n := 0
 		for depth := 0; len(level) > 0; depth++ {
 			var next []view
@@ -129,8 +156,15 @@ func views(leaves []leaf) iter.Seq2[int, view] {
 				if !yield(n, v) {
 					return
 				}
-				if n++; depth < maxDepth {
-					next = append(next, decoded(v)...)
+				n++
+				if depth == maxDepth || v.reversed {
+					continue
+				}
+				for _, w := range d.decoded(v) {
+					if !seen[w.text] {
+						seen[w.text] = true
+						next = append(next, w)
+					}
 				}
 			}
 			level = next
@@ -155,7 +189,7 @@ func clean(s string) string {
 	}
 	return norm.NFKC.String(strings.Map(func(r rune) rune {
 		switch {
-		case r == '\n' || r == '\t' || r == '\r':
+		case ' ' <= r && r < 0x7f || r == '\n' || r == '\t' || r == '\r':
 			return r
 		case unicode.In(r, unicode.Cf, unicode.Cc, unicode.Mn, unicode.Me, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
 			return -1
@@ -166,21 +200,21 @@ func clean(s string) string {
 	}, s))
 }
 
-// decoded are the views of v with encoded text decoded in place, one view for each
-// encoding.
-func decoded(v view) []view {
+// decoder decodes the texts of one scan.
+type decoder struct {
+	gzip     gzip.Reader
+	inflated int // bytes
+}
+
+// decoded are the views of v with encoded text decoded in place: one with what is written with
+// escapes, one with base64, one with hexadecimal.
+func (d *decoder) decoded(v view) []view {
 	var out []view
-	if strings.ContainsRune(v.text, '%') {
-		out = v.replaced(out, percentRuns, func(s string) (string, bool) {
-			t, err := url.PathUnescape(s)
-			return t, err == nil && t != s
-		})
+	if strings.ContainsAny(v.text, `%&\`) {
+		out = v.replaced(out, escapedRuns, unescape)
 	}
-	out = v.replaced(out, base64Runs, fromBase64)
-	return v.replaced(out, hexRuns, func(s string) (string, bool) {
-		b, err := hex.DecodeString(s)
-		return string(b), err == nil && readable(b)
-	})
+	out = v.replaced(out, wrapped(base64Runs), d.fromBase64)
+	return v.replaced(out, wrapped(hexRuns), d.fromHex)
 }
 
 // byteSet says which bytes are in a set.
@@ -245,23 +279,36 @@ func hexRuns(text string) (all [][2]int) {
 	return all
 }
 
-// percentRuns are the words of text that have percent encoding.
-func percentRuns(text string) (all [][2]int) {
+// wrapped merges the places of encoded text that are lines of one.
+func wrapped(runs func(string) [][2]int) func(string) [][2]int {
+	return func(text string) [][2]int {
+		all := runs(text)
+		merged := all[:0]
+		for _, run := range all {
+			if n := len(merged); n > 0 && run[0]-merged[n-1][1] <= maxIndent && isLineBreak(text[merged[n-1][1]:run[0]]) {
+				merged[n-1][1] = run[1]
+			} else {
+				merged = append(merged, run)
+			}
+		}
+		return merged
+	}
+}
+
+const maxIndent = 10 // bytes of a line break and of the spaces after it
+
+func isLineBreak(s string) bool {
+	return strings.ContainsRune(s, '\n') && strings.Trim(s, " \t\r\n") == ""
+}
+
+// escapedRuns are the words of text that have an escape.
+func escapedRuns(text string) (all [][2]int) {
 	for start, end := range printable.runs(text) {
-		if isPercentEncoded(text[start:end]) {
+		if word := text[start:end]; strings.ContainsAny(word, `%&\`) && escape.MatchString(word) {
 			all = append(all, [2]int{start, end})
 		}
 	}
 	return all
-}
-
-func isPercentEncoded(word string) bool {
-	for i := 0; i+2 < len(word); i++ {
-		if word[i] == '%' && isHex(word[i+1]) && isHex(word[i+2]) {
-			return true
-		}
-	}
-	return false
 }
 
 // replaced adds the view of v with all matches decoded, if any could be decoded.
@@ -302,27 +349,4 @@ func (v *view) replaced(to []view, runs func(string) [][2]int, decode func(strin
 	}
 	copyTo(len(v.text))
 	return append(to, b.view())
-}
-
-func fromBase64(s string) (string, bool) {
-	s = strings.TrimRight(s, "=")
-	s = strings.NewReplacer("-", "+", "_", "/").Replace(s)
-	s = s[:len(s)-len(s)%4+map[int]int{0: 0, 1: 0, 2: 2, 3: 3}[len(s)%4]]
-	b, err := base64.RawStdEncoding.DecodeString(s)
-	return string(b), err == nil && readable(b)
-}
-
-// readable says whether decoded bytes look like text. Random letters mostly do not
-// decode to text.
-func readable(b []byte) bool {
-	if len(b) < 8 || !utf8.Valid(b) {
-		return false
-	}
-	bad := 0
-	for _, c := range b {
-		if c < ' ' && c != '\n' && c != '\t' && c != '\r' || c == 0x7f {
-			bad++
-		}
-	}
-	return bad*10 <= len(b)
 }
