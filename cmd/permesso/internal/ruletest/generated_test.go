@@ -129,7 +129,7 @@ func (s *tally) String() string {
 
 // compare says how the engine and the checker differ, "" if they do not.
 func (s *tally) compare(t *testing.T, r random, p pair) string {
-	g, err := newRig(p.toml())
+	g, err := newRig(p.toml(), nil)
 	if err != nil {
 		s.count("configuration refused")
 		return ""

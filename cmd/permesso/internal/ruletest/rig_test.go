@@ -36,20 +36,25 @@ type rig struct {
 	settings gate.Settings
 	config   policy.Config
 	engine   *policy.Engine
+	scanner  *secrets.Scanner
 }
 
-func newRig(toml string) (*rig, error) {
+// newRig loads a configuration. With a scanner, secrets count.
+func newRig(toml string, s *secrets.Scanner) (*rig, error) {
 	c, err := config.Parse("permesso.toml", []byte(toml))
 	if err != nil {
 		return nil, err
 	}
-	g := &rig{settings: home.SettingsOf(c), config: c.PolicyConfig()}
+	g := &rig{settings: home.SettingsOf(c), config: c.PolicyConfig(), scanner: s}
 	g.engine, err = g.newEngine()
 	return g, err
 }
 
 func (g *rig) newEngine() (*policy.Engine, error) {
-	e := &policy.Engine{Scan: scanner.Scan, Resolve: home.Resolve}
+	e := &policy.Engine{Resolve: home.Resolve}
+	if g.scanner != nil {
+		e.Scan = g.scanner.Scan
+	}
 	return e, e.Load(g.config)
 }
 

@@ -218,7 +218,7 @@ func TestRuleTable(t *testing.T) {
 	folder := links(t)
 	rows, other := 0, 0
 	for _, b := range readTable(t, folder) {
-		g, err := newRig(b.toml())
+		g, err := newRig(b.toml(), scanner)
 		if b.refused {
 			rows++
 		}
