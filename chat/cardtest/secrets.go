@@ -45,8 +45,12 @@ func readRules(t testing.TB) []rule {
 		require.NotEqual(t, "/", root)
 		root = filepath.Dir(root)
 	}
-	file, err := os.ReadFile(filepath.Join(root, "security", "secrets", "rules.toml"))
-	require.NoError(t, err)
+	var file []byte
+	for _, name := range []string{"rules.toml", "everyday.toml"} {
+		list, err := os.ReadFile(filepath.Join(root, "security", "secrets", name))
+		require.NoError(t, err)
+		file = append(append(file, list...), '\n')
+	}
 	id := ""
 	for _, m := range ruleLine.FindAllSubmatch(file, -1) {
 		if len(m[1]) > 0 {

@@ -101,11 +101,13 @@ type condition struct {
 	is                []pattern
 	max, min          *big.Rat
 	matches, matchAny *regexp.Regexp // narrow and wide
+	part              string         // Contains, folded
 }
 
 // pattern is one of a condition's patterns, as each type of argument reads it.
 type pattern struct {
 	text      string
+	folded    string
 	command   *commandPattern
 	place     *placePattern
 	path      *pathPattern
@@ -124,7 +126,7 @@ func (p *pattern) fits(kind string) error {
 }
 
 func newPattern(text string) (p pattern) {
-	p.text, p.err = text, map[string]error{}
+	p.text, p.folded, p.err = text, fold(text), map[string]error{}
 	var err error
 	if p.command, err = parseCommandPattern(text); err != nil {
 		p.err[facts.TypeCommand] = err
@@ -154,6 +156,7 @@ func (c Condition) compile() (*condition, error) {
 	case c.Is == nil && c.Equals == nil && c.Contains == "" && c.Matches == "" && c.Max == "" && c.Min == "":
 		return nil, fmt.Errorf("the condition on %s needs a value, max or min", c.Field)
 	}
+	x.part = fold(c.Contains)
 	if c.Equals != nil {
 		x.equals = codec.Field{Value: compact(c.Equals)}
 		x.equalText, x.equalIsText = x.equals.Text()
@@ -216,6 +219,18 @@ func (r reading) each(results []matchResult) matchResult {
 	return worst
 }
 
+// over is each, of texts.
+func (r reading) over(texts []*text, one func(*text) matchResult) matchResult {
+	if len(texts) == 1 {
+		return one(texts[0])
+	}
+	results := make([]matchResult, 0, len(texts))
+	for _, t := range texts {
+		results = append(results, one(t))
+	}
+	return r.each(results)
+}
+
 func anyOf(results []matchResult) matchResult {
 	best := no
 	for _, x := range results {
@@ -224,45 +239,23 @@ func anyOf(results []matchResult) matchResult {
 	return best
 }
 
-// request is what conditions are evaluated against: a request, and what its paths lead to.
-type request struct {
-	*approval.Facts
-	args     arguments
-	links    links
-	declared map[string]approval.Argument
-	shells   map[string]shellLine // lines that were parsed already
-}
-
-func newRequest(f *approval.Facts, l links) *request {
-	q := &request{Facts: f, args: arguments{data: f.Args}, links: l, declared: f.Declared}
-	if f.Tool == "" {
-		q.declared = facts.ReleaseArgs(f.ActionType)
-	}
-	return q
-}
-
 // match evaluates the condition.
 func (c *condition) match(q *request, how reading) matchResult {
-	a, ok := q.args.named(c.path[0])
-	whole, dotted := q.args.named(c.Field)
-	declared, isName := q.declared[c.Field]
+	v := q.value(c)
 	switch {
-	case len(c.path) > 1 && isName && dotted && !ok: // a name with dots
-		return c.matchValue(q, declared, whole.Value, how)
-	case c.isEmpty() && (!ok || a.Value.Kind() == 'n' || string(compact(a.Value)) == "[]"):
+	case c.isEmpty() && (v == nil || v.raw[0].Kind() == 'n' || string(compact(v.raw[0])) == "[]"):
 		return yes
-	case !ok, len(c.path) > 1 && dotted:
+	case v == nil:
 		return unknown
-	case len(c.path) == 1:
-		return c.matchValue(q, q.declared[c.Field], a.Value, how)
+	case len(v.raw) == 1 && !v.missing:
+		return c.matchValue(q, v, 0, how)
 	}
-	values, missing := members(a.Value, c.path[1:])
-	results := make([]matchResult, 0, len(values)+1)
-	if missing {
+	results := make([]matchResult, 0, len(v.raw)+1)
+	if v.missing {
 		results = append(results, unknown)
 	}
-	for _, v := range values {
-		results = append(results, c.matchValue(q, memberType(v), v, how))
+	for i := range v.raw {
+		results = append(results, c.matchValue(q, v, i, how))
 	}
 	return how.each(results)
 }
@@ -314,53 +307,47 @@ func members(v approval.Raw, path []string) (values []approval.Raw, missing bool
 }
 
 // matchValue evaluates the condition on one value. Each part must hold.
-func (c *condition) matchValue(q *request, a approval.Argument, v approval.Raw, how reading) matchResult {
-	if v.Kind() == 'n' && (c.Equals == nil || c.equals.Value.Kind() != 'n') {
+func (c *condition) matchValue(q *request, v *value, i int, how reading) matchResult {
+	raw := v.raw[i]
+	if raw.Kind() == 'n' && (c.Equals == nil || c.equals.Value.Kind() != 'n') {
 		return unknown
 	}
 	worst := yes
 	if c.Equals != nil {
-		worst = min(worst, c.matchEqual(q, a, v, how))
+		worst = min(worst, c.matchEqual(q, v.typeOf(i), raw, how))
 	}
 	if c.max != nil || c.min != nil {
-		worst = min(worst, c.matchBounds(q, a, v, how))
+		worst = min(worst, c.matchBounds(q, v, i, how))
 	}
 	if c.matches != nil || c.Contains != "" {
-		worst = min(worst, c.matchText(a, v, how))
+		worst = min(worst, c.matchText(v, i, how))
 	}
 	if c.Is != nil {
-		worst = min(worst, c.matchPatterns(q, a, v, how))
+		worst = min(worst, c.matchPatterns(q, v, i, how))
 	}
 	return worst
 }
 
 // matchPatterns evaluates the patterns by the type of the argument.
-func (c *condition) matchPatterns(q *request, a approval.Argument, v approval.Raw, how reading) matchResult {
-	if a.Type == facts.TypeCommand {
-		return c.matchCommand(q, v, how)
-	}
-	values, ok := textsOf(v)
-	if !ok {
+func (c *condition) matchPatterns(q *request, v *value, i int, how reading) matchResult {
+	var one func(t *text) matchResult
+	switch kind := v.typeOf(i).Type; {
+	case kind == facts.TypeCommand:
+		return c.matchCommand(v, v.raw[i], how)
+	case !v.isText[i]:
 		return unknown
-	}
-	var one func(text string) matchResult
-	switch {
-	case a.Type == facts.TypePath:
-		one = func(text string) matchResult { return matchPath(c.is, text, q.links, how) }
-	case a.Type == facts.TypeURL, a.Type == facts.TypeHost:
-		one = func(text string) matchResult { return matchPlace(c.is, text, a.Type == facts.TypeURL, how) }
-	case a.Type == facts.TypeRecipients:
-		one = func(text string) matchResult { return matchRecipients(c.is, text, how) }
-	case readAsText(a.Type), a.Type == facts.TypeList:
-		one = func(text string) matchResult { return matchTexts(c.is, text, how) }
+	case kind == facts.TypePath:
+		one = func(t *text) matchResult { return matchPath(c.is, t, q.links, how) }
+	case kind == facts.TypeURL, kind == facts.TypeHost:
+		one = func(t *text) matchResult { return matchPlace(c.is, t, kind == facts.TypeURL, how) }
+	case kind == facts.TypeRecipients:
+		one = func(t *text) matchResult { return matchRecipients(c.is, t, how) }
+	case readAsText(kind), kind == facts.TypeList:
+		one = func(t *text) matchResult { return matchTexts(c.is, t, how) }
 	default:
 		return unknown
 	}
-	results := make([]matchResult, 0, len(values))
-	for _, text := range values {
-		results = append(results, one(text))
-	}
-	return how.each(results)
+	return how.over(v.texts[i], one)
 }
 
 // textsOf lists the texts of a value: one, or the elements of a list. A number or a boolean
@@ -390,11 +377,11 @@ func textsOf(v approval.Raw) (texts []string, ok bool) {
 // matchEqual compares with one JSON value. Paths are compared as patterns are, so that a
 // link cannot lead elsewhere.
 func (c *condition) matchEqual(q *request, a approval.Argument, v approval.Raw, how reading) matchResult {
-	text, isText := codec.Field{Value: v}.Text()
+	as, isText := codec.Field{Value: v}.Text()
 	switch {
 	case a.Type == facts.TypePath && (isText || v.Kind() == '['):
 		return c.matchEqualPaths(q, v, how)
-	case c.equalIsText && isText && c.equalText == text, string(compact(v)) == string(c.equals.Value),
+	case c.equalIsText && isText && c.equalText == as, string(compact(v)) == string(c.equals.Value),
 		v.Kind() == '0' && c.equals.Value.Kind() == '0' && sameNumber(string(v), string(c.equals.Value)):
 		return yes
 	case how == narrow:
@@ -413,16 +400,16 @@ func (c *condition) matchEqualPaths(q *request, v approval.Raw, how reading) mat
 		return no
 	}
 	results := make([]matchResult, 0, len(have))
-	for i, text := range have {
+	for i := range have {
 		among := want
 		if how == narrow {
 			among = want[i : i+1]
 		}
 		var literal []pattern
 		for _, w := range among {
-			literal = append(literal, pattern{path: &pathPattern{glob: w, literal: true}})
+			literal = append(literal, pattern{path: newPathPattern(w, true)})
 		}
-		results = append(results, matchPath(literal, text, q.links, how))
+		results = append(results, matchPath(literal, &text{as: have[i]}, q.links, how))
 	}
 	return how.each(results)
 }
@@ -439,7 +426,7 @@ func (c *condition) matchEqualWide(v approval.Raw) matchResult {
 		return yesIf(reflect.DeepEqual(folded(c.equals.Value), folded(v)))
 	}
 	for _, w := range want {
-		if !slices.ContainsFunc(have, func(h string) bool { return equalsWide(w, h) || sameNumber(h, w) }) {
+		if !slices.ContainsFunc(have, func(h string) bool { return equalsWide(fold(w), &text{as: h}) || sameNumber(h, w) }) {
 			return no
 		}
 	}

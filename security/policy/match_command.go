@@ -136,27 +136,25 @@ type shellLine struct {
 	valid bool
 }
 
-func (q *request) shell(v approval.Raw) shellLine {
-	if s, ok := q.shells[string(v)]; ok {
-		return s
-	}
-	s := shellLine{}
+func parseShell(v approval.Raw) shellLine {
 	if line, ok := (codec.Field{Value: v}).Text(); ok {
 		parsed, err := facts.ParseCommand(line)
-		s = shellLine{parsed, err == nil}
-	} else if words, why := wordsOf(codec.Field{Value: v}); why.IsZero() && len(words) > 0 {
-		s = shellLine{facts.ParseArgv(words), true}
+		return shellLine{parsed, err == nil}
 	}
-	if q.shells == nil {
-		q.shells = map[string]shellLine{}
+	words, why := wordsOf(codec.Field{Value: v})
+	if !why.IsZero() || len(words) == 0 {
+		return shellLine{}
 	}
-	q.shells[string(v)] = s
-	return s
+	return shellLine{facts.ParseArgv(words), true}
 }
 
 // matchCommand evaluates command patterns.
-func (c *condition) matchCommand(q *request, v approval.Raw, how reading) matchResult {
-	s := q.shell(v)
+func (c *condition) matchCommand(v *value, raw approval.Raw, how reading) matchResult {
+	if v.shell == nil { // a command is an argument, of which there is one value
+		parsed := parseShell(raw)
+		v.shell = &parsed
+	}
+	s := v.shell
 	if !s.valid {
 		return unknown
 	}

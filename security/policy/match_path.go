@@ -18,8 +18,19 @@ import (
 // pathPattern is a rule's pattern of paths.
 type pathPattern struct {
 	glob    string
-	literal bool   // glob is one path
-	led     string // the glob with its folder's links resolved, if they lead elsewhere
+	literal bool     // glob is one path
+	wide    []string // the glob in lower case, also with its folder's links resolved
+	folder  string   // what precedes the first pattern, in lower case
+}
+
+func newPathPattern(glob string, literal bool) *pathPattern {
+	p := &pathPattern{glob: glob, literal: literal, wide: []string{strings.ToLower(glob)}, folder: strings.ToLower(glob)}
+	if literal {
+		p.glob, p.wide[0] = path.Clean(glob), strings.ToLower(path.Clean(glob))
+	} else {
+		p.folder = literalFolder(p.folder)
+	}
+	return p
 }
 
 func parsePath(text string) (*pathPattern, error) {
@@ -29,37 +40,33 @@ func parsePath(text string) (*pathPattern, error) {
 	if !doublestar.ValidatePattern(text) {
 		return nil, fmt.Errorf("%q is not a valid glob", text)
 	}
-	return &pathPattern{glob: text}, nil
+	return newPathPattern(text, false), nil
 }
 
-func (p *pathPattern) matches(name string) bool {
+func (p *pathPattern) fit(glob, name string) bool {
 	if p.literal {
-		return path.Clean(p.glob) == name
+		return glob == name
 	}
-	ok, err := doublestar.Match(p.glob, name)
+	folder := strings.TrimSuffix(literalFolder(glob), "/")
+	if !strings.HasPrefix(name, folder) {
+		return false
+	}
+	ok, err := doublestar.Match(glob, name)
 	return err == nil && ok
 }
+
+func (p *pathPattern) matches(name string) bool { return p.fit(p.glob, name) }
 
 // matchesWide also matches in another case, and by the folder that the pattern's own links
 // lead to.
 func (p *pathPattern) matchesWide(name string) bool {
-	fit := func(glob string) bool {
-		if p.literal {
-			return strings.EqualFold(path.Clean(glob), name)
-		}
-		ok, err := doublestar.Match(strings.ToLower(glob), strings.ToLower(name))
-		return err == nil && ok
-	}
-	return p.matches(name) || fit(p.glob) || p.led != "" && fit(p.led)
+	lower := strings.ToLower(name)
+	return p.matches(name) || slices.ContainsFunc(p.wide, func(glob string) bool { return p.fit(glob, lower) })
 }
 
 // isBelow says whether the pattern names something below a folder.
 func (p *pathPattern) isBelow(folder string) bool {
-	own := p.glob
-	if !p.literal {
-		own = literalFolder(p.glob)
-	}
-	return strings.HasPrefix(strings.ToLower(own), strings.ToLower(strings.TrimSuffix(folder, "/"))+"/")
+	return strings.HasPrefix(p.folder, strings.ToLower(strings.TrimSuffix(folder, "/"))+"/")
 }
 
 // links are where a request's paths lead on this machine.
@@ -69,10 +76,11 @@ type links struct {
 }
 
 // matchPath compares one path with patterns.
-func matchPath(is []pattern, text string, l links, how reading) matchResult {
+func matchPath(is []pattern, t *text, l links, how reading) matchResult {
 	if how == wide {
-		return matchPathWide(is, text, l)
+		return matchPathWide(is, t, l)
 	}
+	text := t.as
 	cleaned := path.Clean(text)
 	leads, direct := l.to[text], l.to[cleaned] // a program may clean a path before it opens it
 	if !plainPath(text) || !plainPath(leads) || !plainPath(direct) {
@@ -95,9 +103,12 @@ func throughProcess(name string) bool {
 	return name == "/proc" || strings.HasPrefix(name, "/proc/") || strings.HasPrefix(name, "/dev/fd") || strings.HasPrefix(name, "/dev/std")
 }
 
-func matchPathWide(is []pattern, text string, l links) matchResult {
+func matchPathWide(is []pattern, t *text, l links) matchResult {
+	if t.spellings == nil {
+		t.spellings = spellings(t.as)
+	}
 	best := no
-	for _, name := range spellings(text) {
+	for _, name := range t.spellings {
 		leads := l.to[name]
 		if !plainPath(name) || leads == "" {
 			best = unknown
@@ -120,6 +131,9 @@ func matchPathWide(is []pattern, text string, l links) matchResult {
 // a URL, decoded.
 func spellings(text string) []string {
 	all := []string{text}
+	if strings.HasPrefix(text, "/") && !strings.Contains(text, "%") && path.Clean(text) == text && strings.TrimSpace(text) == text {
+		return all
+	}
 	add := func(s string) {
 		if !slices.Contains(all, s) {
 			all = append(all, s)

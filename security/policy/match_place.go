@@ -66,10 +66,11 @@ func (p *placePattern) names(host string) bool {
 }
 
 // matchPlace compares one URL or host with patterns.
-func matchPlace(is []pattern, text string, isURL bool, how reading) matchResult {
+func matchPlace(is []pattern, t *text, isURL bool, how reading) matchResult {
 	if how == wide {
-		return matchPlaceWide(is, text)
+		return matchPlaceWide(is, t)
 	}
+	text := t.as
 	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\\' }) {
 		return unknown
 	}
@@ -79,7 +80,11 @@ func matchPlace(is []pattern, text string, isURL bool, how reading) matchResult 
 		}
 		text = "https://" + text
 	}
-	v := facts.PlaceOf(text)
+	if t.place == nil {
+		p := facts.PlaceOf(text)
+		t.place = &p
+	}
+	v := t.place
 	host := hostName(v.Host)
 	if v.Odd || v.User || host == "" || strings.HasSuffix(host, ".") || v.Scheme != "https" && v.Scheme != "http" {
 		return unknown
@@ -96,16 +101,15 @@ func matchPlace(is []pattern, text string, isURL bool, how reading) matchResult 
 }
 
 // matchPlaceWide looks for a host in everything that a program may take for one.
-func matchPlaceWide(is []pattern, text string) matchResult {
-	best := no
-	plain := facts.PlaceOf(text)
-	if !strings.Contains(text, "://") {
-		plain = facts.HostPlace(text)
+func matchPlaceWide(is []pattern, t *text) matchResult {
+	if t.authorities == nil {
+		t.authorities = authorities(t.as)
 	}
-	if plain.Odd || plain.User || plain.Host == "" {
+	best := no
+	if t.oddPlace() {
 		best = unknown
 	}
-	for _, a := range authorities(text) {
+	for _, a := range t.authorities {
 		for _, p := range is {
 			if p.place == nil {
 				best = max(best, unknown)
@@ -115,6 +119,18 @@ func matchPlaceWide(is []pattern, text string) matchResult {
 		}
 	}
 	return best
+}
+
+// oddPlace says whether programs may read different hosts in it.
+func (t *text) oddPlace() bool {
+	if t.seen == nil {
+		plain := facts.HostPlace(t.as)
+		if strings.Contains(t.as, "://") {
+			plain = facts.PlaceOf(t.as)
+		}
+		t.seen = &plain
+	}
+	return t.seen.Odd || t.seen.User || t.seen.Host == ""
 }
 
 // authority is what a program may take for the host of a URL.
@@ -142,11 +158,18 @@ func (p *placePattern) matchesWide(a authority) matchResult {
 	return no
 }
 
+// plainAuthority is a host in lower case, and what all programs take for a path.
+var plainAuthority = regexp.MustCompile(`^[a-z0-9.-]+[a-z](:[0-9]+)?(/[A-Za-z0-9/._~?&=+,-]*)?$`)
+
 var schemes = regexp.MustCompile(`^(https?|wss?|ftps?|file|sftp|ssh|git)(\+[a-z]+)?:[/\\]*`)
 
 // authorities lists the places that programs may read in a text, each in lower case and
 // without a final dot.
 func authorities(text string) (all []authority) {
+	if scheme, rest, ok := strings.Cut(text, "://"); ok && (scheme == "https" || scheme == "http") && plainAuthority.MatchString(rest) {
+		host, _, _ := strings.Cut(rest, "/")
+		return []authority{authorityOf(scheme, host)}
+	}
 	var texts []string
 	for _, s := range spellings(norm.NFKC.String(text)) {
 		s = strings.ToLower(strings.Map(func(r rune) rune {
@@ -245,10 +268,12 @@ func parseRecipient(text string) (address facts.Recipient, ok bool) {
 }
 
 // matchRecipients compares the recipients in one text with patterns.
-func matchRecipients(is []pattern, text string, how reading) matchResult {
-	all, _ := facts.Recipients(text)
-	results := make([]matchResult, 0, len(all))
-	for _, r := range all {
+func matchRecipients(is []pattern, t *text, how reading) matchResult {
+	if t.recipients == nil {
+		t.recipients, _ = facts.Recipients(t.as)
+	}
+	results := make([]matchResult, 0, len(t.recipients))
+	for _, r := range t.recipients {
 		results = append(results, matchRecipient(is, r, how))
 	}
 	return how.each(results)

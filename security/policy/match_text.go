@@ -3,6 +3,7 @@ package policy
 import (
 	"math/big"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -14,60 +15,46 @@ import (
 )
 
 // matchText evaluates contains and matches.
-func (c *condition) matchText(a approval.Argument, v approval.Raw, how reading) matchResult {
-	values, ok := textsOf(v)
-	if !ok || !readAsText(a.Type) && a.Type != facts.TypeList && a.Type != facts.TypeURL {
+func (c *condition) matchText(v *value, i int, how reading) matchResult {
+	if kind := v.typeOf(i).Type; !v.isText[i] || !readAsText(kind) && kind != facts.TypeList && kind != facts.TypeURL {
 		return unknown
 	}
-	results := make([]matchResult, 0, len(values))
-	for _, text := range values {
+	return how.over(v.texts[i], func(t *text) matchResult {
 		r := yes
 		if c.Contains != "" {
-			r = min(r, matchContains(c.Contains, text, how))
+			r = yesIf(how == narrow && !hasLineBreak(t.as) && strings.Contains(t.as, c.Contains) ||
+				how == wide && (strings.Contains(t.as, c.Contains) || strings.Contains(t.fold(), c.part)))
 		}
-		if c.matches != nil {
-			r = min(r, c.matchExpression(text, how))
+		if c.matches != nil && r == yes {
+			r = c.matchExpression(t, how)
 		}
-		results = append(results, r)
-	}
-	return how.each(results)
+		return r
+	})
 }
 
-func matchContains(part, text string, how reading) matchResult {
-	return yesIf(how == narrow && !hasLineBreak(text) && strings.Contains(text, part) ||
-		how == wide && (strings.Contains(text, part) || strings.Contains(fold(text), fold(part))))
-}
-
-func (c *condition) matchExpression(text string, how reading) matchResult {
+func (c *condition) matchExpression(t *text, how reading) matchResult {
 	if how == narrow {
-		return yesIf(!hasLineBreak(text) && c.matches.MatchString(text))
+		return yesIf(!hasLineBreak(t.as) && c.matches.MatchString(t.as))
 	}
-	for _, s := range append([]string{text, fold(text)}, lineBreak.Split(text, -1)...) {
-		if c.matchAny.MatchString(s) || c.matchAny.MatchString(strings.TrimSpace(s)) || c.matchAny.MatchString(fold(s)) {
-			return yes
-		}
-	}
-	return no
+	return yesIf(slices.ContainsFunc(t.forms(), func(s string) bool {
+		trimmed := strings.TrimSpace(s)
+		return c.matchAny.MatchString(s) || trimmed != s && c.matchAny.MatchString(trimmed)
+	}))
 }
 
 // matchTexts compares with texts that are no patterns.
-func matchTexts(is []pattern, text string, how reading) matchResult {
+func matchTexts(is []pattern, t *text, how reading) matchResult {
 	for i := range is {
-		if text == is[i].text && is[i].fits(facts.TypeText) == nil || how == wide && equalsWide(is[i].text, text) {
+		if t.as == is[i].text && is[i].fits(facts.TypeText) == nil || how == wide && equalsWide(is[i].folded, t) {
 			return yes
 		}
 	}
 	return no
 }
 
-func equalsWide(want, text string) bool {
-	want = fold(want)
-	for _, line := range append(lineBreak.Split(text, -1), text) {
-		if fold(line) == want {
-			return true
-		}
-	}
-	return false
+// equalsWide compares a text and its lines with a folded text.
+func equalsWide(want string, t *text) bool {
+	return t.fold() == want || hasLineBreak(t.as) && slices.Contains(t.forms(), want)
 }
 
 func yesIf(b bool) matchResult {
@@ -80,11 +67,14 @@ func yesIf(b bool) matchResult {
 // lineBreak is what some program takes for the end of a line.
 var lineBreak = regexp.MustCompile("[\n\v\f\r\u0085\u2028\u2029]")
 
-func hasLineBreak(s string) bool { return lineBreak.MatchString(s) }
+func hasLineBreak(s string) bool { return strings.ContainsAny(s, "\n\v\f\r\u0085\u2028\u2029") }
 
 // fold is a text without regard to case, widths, invisible characters, and kinds and number
 // of blanks.
 func fold(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII || r < ' ' || r == 0x7f }) {
+		return strings.Join(strings.Fields(strings.ToLower(s)), " ")
+	}
 	s = strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
@@ -119,43 +109,41 @@ func parseNumber(s string) (*big.Rat, bool) {
 var smallExponent = regexp.MustCompile(`[eE][+-]?[0-9]{1,3}$`)
 
 // matchBounds compares an amount, a number, or the numbers of a list with max and min.
-func (c *condition) matchBounds(q *request, a approval.Argument, v approval.Raw, how reading) matchResult {
+func (c *condition) matchBounds(q *request, v *value, i int, how reading) matchResult {
+	a := v.typeOf(i)
 	switch a.Type {
 	case facts.TypeAmount, facts.TypeNumber, facts.TypeList:
 	default:
 		return unknown
 	}
-	values, ok := textsOf(listOf(v))
-	if !ok || a.Type == facts.TypeNumber && v.Kind() != '0' && how == narrow {
+	numbers, ok := v.numbers(i)
+	if !ok || a.Type == facts.TypeNumber && v.raw[i].Kind() != '0' && how == narrow {
 		return unknown
 	}
 	worst := yes
 	if a.Type == facts.TypeAmount {
 		worst = c.matchCurrency(q, a, how)
 	}
-	results := make([]matchResult, 0, len(values))
-	for _, text := range values {
-		results = append(results, c.bound(text, how))
-	}
-	return min(worst, how.each(results))
+	return min(worst, how.over(numbers, func(t *text) matchResult { return c.bound(t, how) }))
 }
 
 // zero is the least amount that an allow without min matches.
 var zero = new(big.Rat)
 
-func (c *condition) bound(text string, how reading) matchResult {
-	d, ok := parseDecimal(text)
-	if how == wide {
-		d, ok = parseNumber(text)
+func (c *condition) bound(t *text, how reading) matchResult {
+	if t.number == nil {
+		if t.number, _ = parseNumber(t.as); t.number == nil {
+			return unknown
+		}
 	}
 	least := c.min
 	if least == nil && how == narrow {
 		least = zero
 	}
 	switch {
-	case !ok || strings.HasPrefix(text, "+") && how == narrow:
+	case how == narrow && strings.ContainsAny(t.as, "eE+"):
 		return unknown
-	case c.max != nil && c.max.Cmp(d) < 0, least != nil && d.Cmp(least) < 0:
+	case c.max != nil && c.max.Cmp(t.number) < 0, least != nil && t.number.Cmp(least) < 0:
 		return no
 	}
 	return yes

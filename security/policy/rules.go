@@ -152,7 +152,8 @@ func (x *rule) resolve(resolve func(string) (string, error)) {
 		}
 		folder := literalFolder(p.path.glob)
 		if leads, err := resolve(path.Clean(folder)); err == nil && leads != path.Clean(folder) {
-			p.path.led = strings.TrimSuffix(leads, "/") + "/" + strings.TrimPrefix(p.path.glob, folder)
+			led := strings.TrimSuffix(leads, "/") + "/" + strings.TrimPrefix(p.path.glob, folder)
+			p.path.wide = append(p.path.wide, strings.ToLower(led))
 		}
 	}
 }
@@ -193,9 +194,9 @@ func (x *rule) matchTarget(q *request, how reading) matchResult {
 	case q.Target == "":
 		return unknown
 	case kind == "path_glob":
-		return matchPath(x.target, q.Target, q.links, how)
+		return matchPath(x.target, &text{as: q.Target}, q.links, how)
 	case kind == "host":
-		return matchPlace(x.target, q.Target, strings.Contains(q.Target, "://"), how)
+		return matchPlace(x.target, &text{as: q.Target}, strings.Contains(q.Target, "://"), how)
 	}
 	best := no
 	for _, p := range x.target {

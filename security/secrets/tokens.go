@@ -56,7 +56,7 @@ func (s *Scanner) tokensOf(l *leaf) []token {
 	var all []token
 	s.search(view, func(r *rule, p place) {
 		t := token{Span{p.start - len(before), p.end - len(before), r.ID}, isLetterIn(view[p.from:p.start])}
-		if !r.oneValue && t.Start >= 0 && t.bounded(l.shown) {
+		if !r.oneValue && t.Start >= 0 && t.bounded(l.shown) && r.proves(view[p.start:p.end]) {
 			all = append(all, t)
 		}
 	})
@@ -69,6 +69,12 @@ func (s *Scanner) tokensOf(l *leaf) []token {
 		}
 	}
 	return distinct(allowed(l, all))
+}
+
+// proves says whether what the rule found is a secret by its own form. A name before it alone
+// proves nothing: an agent could write "password: delete-2024" to hide two words.
+func (r *rule) proves(secret string) bool {
+	return !slices.Contains([]string{"password", "strong", "value", "pair"}, r.Check) || isRandom(secret)
 }
 
 // isLetterIn says whether the part of a match before the secret is more than a boundary.

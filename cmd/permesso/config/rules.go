@@ -85,6 +85,11 @@ func (s *section) match(r *policy.Rule) {
 	if len(m.node.order) == 0 {
 		m.fail(m.node.key, "", m.self.Hint, "match must name a tool or a workspace")
 	}
+	for _, key := range m.node.order {
+		if n := m.node.children[key]; n.kind == array && len(n.items) == 0 {
+			m.fail(n.val, key, "remove it", "%s is an empty list: it would match nothing", key)
+		}
+	}
 	r.Tool = m.matchNames("tool", sortedKeys(s.cfg.Tools))
 	r.Workspace = m.matchNames("workspace", sortedKeys(s.cfg.Workspaces))
 	r.Approver = m.matchNames("approver", sortedKeys(s.cfg.Approvers))

@@ -100,6 +100,13 @@ hint: did you mean "full"?`,
 			`p.toml:4:1: "/[" is not a valid glob`,
 		},
 		{
+			"an empty list", "tools.t.trust = false\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = [], weekdays = [] }",
+			`p.toml:4:11: tool is an empty list: it would match nothing
+hint: remove it
+p.toml:4:22: weekdays is an empty list: it would match nothing
+hint: remove it`,
+		},
+		{
 			"a condition", "tools.t.trust = false\n[[rules]]\noutcome = \"deny\"\nmatch = { tool = \"t\", args = { a = 1.5, b = [1] } }",
 			`p.toml:4:36: a must be a pattern, a whole number, true or false, or a list of patterns
 hint: args = { path = "/data/**", command = ["go test ...", "git status"], amount = { max = "20.00" } }

@@ -1,0 +1,139 @@
+package policy
+
+import (
+	"math/big"
+	"slices"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
+)
+
+// request is what conditions are evaluated against: a request, and what its paths lead to.
+// What is read of its values is kept, because a hundred rules may ask for it.
+type request struct {
+	*approval.Facts
+	args     arguments
+	links    links
+	declared map[string]approval.Argument
+	values   map[string]*value // by Condition.Field
+}
+
+// value is the value of an argument, or the values of a member of one.
+type value struct {
+	argument approval.Argument
+	raw      []approval.Raw
+	missing  bool // a member is not there
+	texts    [][]*text
+	isText   []bool
+	listed   [][]*text // the same, of numbers alone, too
+	shell    *shellLine
+}
+
+// text is one text in all forms that patterns are compared with. Each is made once, when it
+// is needed.
+type text struct {
+	as          string
+	folded      *string
+	lines       []string // as written and folded, the whole first
+	recipients  []facts.Recipient
+	authorities []authority
+	place, seen *facts.Place // as an address, and as written
+	spellings   []string
+	number      *big.Rat
+}
+
+func newRequest(f *approval.Facts, l links) *request {
+	q := &request{Facts: f, args: arguments{data: f.Args}, links: l, declared: f.Declared, values: map[string]*value{}}
+	if f.Tool == "" {
+		q.declared = facts.ReleaseArgs(f.ActionType)
+	}
+	return q
+}
+
+// value finds what a condition is about, nil if that is not there.
+func (q *request) value(c *condition) *value {
+	if v, known := q.values[c.Field]; known {
+		return v
+	}
+	v := q.find(c)
+	if v != nil {
+		v.texts, v.isText = make([][]*text, len(v.raw)), make([]bool, len(v.raw))
+		for i, raw := range v.raw {
+			var all []string
+			all, v.isText[i] = textsOf(raw)
+			for _, s := range all {
+				v.texts[i] = append(v.texts[i], &text{as: s})
+			}
+		}
+	}
+	q.values[c.Field] = v
+	return v
+}
+
+func (q *request) find(c *condition) *value {
+	a, ok := q.args.named(c.path[0])
+	whole, dotted := q.args.named(c.Field)
+	declared, isName := q.declared[c.Field]
+	switch {
+	case len(c.path) > 1 && isName && dotted && !ok: // a name with dots
+		return &value{argument: declared, raw: []approval.Raw{whole.Value}}
+	case !ok, len(c.path) > 1 && dotted:
+		return nil
+	case len(c.path) == 1:
+		return &value{argument: declared, raw: []approval.Raw{a.Value}}
+	}
+	v := &value{}
+	v.raw, v.missing = members(a.Value, c.path[1:])
+	return v
+}
+
+// typeOf is how value i is read: as declared, a member as it stands there.
+func (v *value) typeOf(i int) approval.Argument {
+	if v.argument != (approval.Argument{}) {
+		return v.argument
+	}
+	return memberType(v.raw[i])
+}
+
+// numbers are the texts of value i, or the number that it is.
+func (v *value) numbers(i int) ([]*text, bool) {
+	if v.isText[i] {
+		return v.texts[i], true
+	}
+	if v.listed == nil {
+		v.listed = make([][]*text, len(v.raw))
+	}
+	if v.listed[i] == nil && v.raw[i].Kind() == '0' {
+		v.listed[i] = []*text{{as: string(v.raw[i])}}
+	}
+	return v.listed[i], v.listed[i] != nil
+}
+
+func (t *text) fold() string {
+	if t.folded == nil {
+		s := fold(t.as)
+		t.folded = &s
+	}
+	return *t.folded
+}
+
+// forms are the text and its lines, as written and folded, each once.
+func (t *text) forms() []string {
+	if t.lines != nil {
+		return t.lines
+	}
+	add := func(s string) {
+		if !slices.Contains(t.lines, s) {
+			t.lines = append(t.lines, s)
+		}
+	}
+	add(t.as)
+	add(t.fold())
+	if hasLineBreak(t.as) {
+		for _, line := range lineBreak.Split(t.as, -1) {
+			add(line)
+			add(fold(line))
+		}
+	}
+	return t.lines
+}
