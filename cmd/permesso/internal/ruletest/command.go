@@ -337,10 +337,27 @@ func (f *search) line(line string) {
 	if strings.ContainsAny(line, "\r\x00") {
 		f.unsure = true
 	}
+	if other, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(line), ""); err == nil {
+		f.otherShell(other)
+	}
+	f.file(file)
+}
+
+// otherShell collects the commands that a shell finds which is not bash.
+func (f *search) otherShell(file *syntax.File) {
+	inner := &search{depth: f.depth, wrapped: true, fed: f.fed}
+	inner.file(file)
+	f.commands = append(f.commands, inner.commands...)
+	f.unsure = f.unsure || inner.unsure || inner.unknown
+}
+
+func (f *search) file(file *syntax.File) {
 	syntax.Walk(file, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.FuncDecl:
 			f.unknown = true
+		case *syntax.Stmt:
+			f.behindBoth(n)
 		case *syntax.BinaryCmd:
 			f.fed = f.fed || n.Op == syntax.Pipe || n.Op == syntax.PipeAll
 		case *syntax.Redirect:
@@ -364,6 +381,26 @@ func (f *search) line(line string) {
 		}
 		return true
 	})
+}
+
+// behindBoth collects the words behind &>: dash takes it for the end of a command, and for a
+// redirection of the next one.
+func (f *search) behindBoth(s *syntax.Stmt) {
+	call, ok := s.Cmd.(*syntax.CallExpr)
+	for _, r := range s.Redirs {
+		if !ok || r.Op != syntax.RdrAll && r.Op != syntax.AppAll {
+			continue
+		}
+		var words []word
+		for _, w := range call.Args {
+			if w.Pos().After(r.Pos()) {
+				words = append(words, wordOf(w))
+			}
+		}
+		if len(words) > 0 {
+			f.behind(words)
+		}
+	}
 }
 
 // fromInput collects what a shell may read.
@@ -390,7 +427,7 @@ func (f *search) command(words []word, how certainty) {
 		f.each(words[1:])
 		return
 	}
-	f.unsure = f.unsure || words[0].fuzzy || strings.HasPrefix(words[0].text, "-") ||
+	f.unsure = f.unsure || words[0].fuzzy || strings.HasPrefix(words[0].text, "-") || strings.HasPrefix(words[0].text, "=") ||
 		strings.ContainsAny(words[0].text, " \t\n;|&$`[]!~*?")
 	program := strings.ToLower(path.Base(words[0].text))
 	is := func(names string) bool { return strings.Contains(names, " "+program+" ") }
