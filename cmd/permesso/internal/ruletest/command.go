@@ -427,7 +427,7 @@ func (f *search) command(words []word, how certainty) {
 		f.each(words[1:])
 		return
 	}
-	f.unsure = f.unsure || words[0].fuzzy || strings.HasPrefix(words[0].text, "-") || strings.HasPrefix(words[0].text, "=") ||
+	f.unsure = f.unsure || words[0].fuzzy || strings.HasPrefix(path.Base(words[0].text), "-") || strings.HasPrefix(words[0].text, "=") ||
 		strings.ContainsAny(words[0].text, " \t\n;|&$`[]!~*?")
 	program := strings.ToLower(path.Base(words[0].text))
 	is := func(names string) bool { return strings.Contains(names, " "+program+" ") }

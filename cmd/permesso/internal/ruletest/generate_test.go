@@ -26,7 +26,8 @@ func (r random) oneIn(n int) bool { return r.IntN(n) == 0 }
 type pair struct {
 	kind       string // the type of the argument that it is about
 	rule       ruletest.Rule
-	capability string // of the tool; "": none
+	others     []ruletest.Rule // about the same argument
+	capability string          // of the tool; "": none
 	declared   map[string]ruletest.Argument
 	request    request
 }
@@ -99,7 +100,30 @@ func (r random) pair(kind, outcome string) pair {
 		match["args"] = args
 	}
 	p.rule = ruletest.Rule{Outcome: outcome, Match: match}
+	r.addRules(&p, args)
 	return p
+}
+
+// addRules adds other rules about the same argument: the strictest one counts.
+func (r random) addRules(p *pair, args map[string]any) {
+	maker := makers[p.kind]
+	if maker == nil || p.kind == "equals" {
+		return
+	}
+	for r.oneIn(3) {
+		condition, _ := maker(r)
+		for name, first := range args {
+			if name[0] != 'a' {
+				continue
+			}
+			if m, ok := first.(map[string]any); ok && m["currency"] != nil {
+				condition.(map[string]any)["currency"] = m["currency"]
+			}
+			p.others = append(p.others, ruletest.Rule{Outcome: pick(r, "allow", "deny", "ask"), Match: map[string]any{
+				"tool": "t", "args": map[string]any{name: condition},
+			}})
+		}
+	}
 }
 
 // more adds another argument, a condition on it, and other keys.
@@ -166,8 +190,12 @@ func (p pair) toml() string {
 		}
 		args[name] = declared
 	}
-	return fmt.Sprintf("workspaces = { personal = { autonomy = %q } }\ntools = { t = { %s%s, args = %s, handler = { kind = \"none\" } } }\nrules = [\n{ outcome = %q, match = %s },\n%s\n]\n",
-		autonomy, tool, target, tomlOf(args), p.rule.Outcome, tomlOf(p.rule.Match), other)
+	rules := ""
+	for _, x := range append([]ruletest.Rule{p.rule}, p.others...) {
+		rules += fmt.Sprintf("{ outcome = %q, match = %s },\n", x.Outcome, tomlOf(x.Match))
+	}
+	return fmt.Sprintf("workspaces = { personal = { autonomy = %q } }\ntools = { t = { %s%s, args = %s, handler = { kind = \"none\" } } }\nrules = [\n%s%s\n]\n",
+		autonomy, tool, target, tomlOf(args), rules, other)
 }
 
 // tomlOf is an inline value.

@@ -291,7 +291,7 @@ func hostsAfter(scheme, rest string, certain bool) (all []reached) {
 		}
 		name, port := cutPort(strings.Join(strings.Fields(decoded), ""))
 		name = ascii(name)
-		odd := decoded != last || strings.Count(last, ":") > 1 && !strings.Contains(last, "[") || strings.ContainsAny(last, "[]") && !isAddress(name) || len(users) > 2 ||
+		odd := decoded != last || strings.Count(last, ":") > 1 && !strings.Contains(last, "[") || strings.ContainsAny(last, "[]") && !strings.Contains(name, ":") || len(users) > 2 ||
 			strings.Trim(port, "0123456789") != "" || strings.Contains(name, ":") && !isAddress(name)
 		if name != "" {
 			all = append(all, reached{scheme, name, port, certain && !odd})

@@ -302,15 +302,19 @@ func (b *block) isOtherFile(q, other request) bool {
 }
 
 // expected are the outcomes that the document allows.
-func (b *block) expected(q request) (all []string) {
-	deny, ask := ruletest.No, ruletest.No
-	allow := ruletest.Yes
-	if b.allows() {
-		allow = ruletest.No
+func (b *block) expected(q request) []string {
+	return expected(b.parsedRules(), !b.allows(), q.seen(b.declared()))
+}
+
+// expected are the outcomes that the document allows for a request, if only the rules decide:
+// without one it is allowed or asked about.
+func expected(rules []ruletest.Rule, allowed bool, q ruletest.Request) []string {
+	deny, ask, allow := ruletest.No, ruletest.No, ruletest.No
+	if allowed {
+		allow = ruletest.Yes
 	}
-	for _, r := range b.parsedRules() {
-		a := r.Applies(q.seen(b.declared()))
-		switch r.Outcome {
+	for _, r := range rules {
+		switch a := r.Applies(q); r.Outcome {
 		case "deny":
 			deny = ruletest.Strictest(deny, a)
 		case "allow":
