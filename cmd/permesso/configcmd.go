@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -59,7 +60,9 @@ func (a *app) checkConfig(pos []string) error {
 	file, err := a.namedConfig(pos)
 	cfg := &config.Config{}
 	if err == nil {
-		cfg, err = home.Reader(a.Console).Load(file)
+		reader := home.Reader(a.Console)
+		reader.Ready, reader.Resolve = exec.Ready, home.Resolve
+		cfg, err = reader.Load(file)
 	}
 	wrong, ok := errors.AsType[*config.Error](err)
 	if err != nil && !ok {

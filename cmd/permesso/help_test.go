@@ -109,6 +109,9 @@ func TestCompletion(t *testing.T) {
 		{"a command, no files", []string{"grant", "add", "--command="}, ":4\n"},
 		{"commands, no files", []string{"approve", "a7f3", "--commands="}, ":4\n"},
 		{"a receipt file", []string{"receipt", "verify", ""}, ":0\n"},
+		{"a preset", []string{"policy", "preset", ""}, "coding-agent\nassistant\nci\n:4\n"},
+		{"only one preset", []string{"policy", "preset", "ci", ""}, ":4\n"},
+		{"a project's folder", []string{"policy", "preset", "ci", "--project", ""}, ":16\n"},
 		{"a TOML script", []string{"serve", "--script", ""}, "toml\n:8\n"},
 	} {
 		t.Run(row.why, func(t *testing.T) {

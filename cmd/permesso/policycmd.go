@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -32,7 +33,7 @@ import (
 func (a *app) policyCmd() *cobra.Command {
 	return group(&cobra.Command{Use: "policy", Short: "Show, explain and test the policy"},
 		a.policyRegistryCmd(), a.policyTableCmd(), a.policyCheckCmd(),
-		a.policyExplainCmd(), a.policyTestCmd(), a.policySimulateCmd())
+		a.policyExplainCmd(), a.policyTestCmd(), a.policySimulateCmd(), a.policyPresetCmd())
 }
 
 // eachLine prints a text on a terminal, and JSON lines elsewhere or with --json.
@@ -225,6 +226,7 @@ type explanation struct {
 	Then      *approval.Ruling `json:"then,omitempty"` // the original ruling of a known request
 	Now       approval.Ruling  `json:"now"`
 	Autonomy  string           `json:"autonomy"`
+	Changes   []control.Change `json:"changes"` // after each of them the ruling is milder
 }
 
 func (a *app) explain(ctx context.Context, what, workspace string) error {
@@ -241,7 +243,8 @@ func (a *app) explain(ctx context.Context, what, workspace string) error {
 		if err != nil {
 			return err
 		}
-		return a.printExplained(explanation{ws, f.Tool, nil, now, f.Autonomy})
+		name := filepath.Base(what)
+		return a.printExplained(explanation{ws, f.Tool, nil, now, f.Autonomy, control.Changes(h, m, f, now, name)})
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -283,7 +286,8 @@ func (a *app) explainKnown(ctx context.Context, h *home.Home, m *home.Memory, ty
 		return console.Fail(console.ExitError, "permesso show "+k.ID, "no request of %s is stored that could be evaluated", k)
 	}
 	f, now := gate.Judge(home.SettingsOf(h.Config), k.Workspace, r, time.Now(), m.Judge, home.NewHostFiles(h))
-	return a.printExplained(explanation{k.Workspace, f.Tool, then, now, f.Autonomy})
+	changes := control.Changes(h, m, f, now, approval.ShortID(k.ID))
+	return a.printExplained(explanation{k.Workspace, f.Tool, then, now, f.Autonomy, changes})
 }
 
 func (a *app) printExplained(x explanation) error {
@@ -295,7 +299,29 @@ func (a *app) printExplained(x explanation) error {
 	} else {
 		b.WriteString("\n" + rulingText(x.Now))
 	}
+	x.Now.Change = nil // these were not tried
+	for _, c := range x.Changes {
+		b.WriteString("\n" + changeText(c))
+	}
+	if len(x.Changes) == 0 && x.Now.Outcome != approval.Allow && x.Now.Rule != gate.NotEvaluated {
+		b.WriteString("\nno single change of autonomy, rules, grants or taints allows it")
+	}
 	return a.Print(x, b.String())
+}
+
+// changeText says what a change leads to. A rule has several lines.
+func changeText(c control.Change) string {
+	would := "would be asked with "
+	if c.Outcome == approval.Allow {
+		would = "would be allowed with "
+	}
+	switch c.What {
+	case "rule":
+		return would + "this rule:\n      " + strings.ReplaceAll(c.How, "\n", "\n      ")
+	case "grant", "taints":
+		return strings.Replace(would, "with", "after", 1) + c.How
+	}
+	return would + chat.Escape(c.How)
 }
 
 // reasonTexts are reasons as the commands print them, escaped.
@@ -316,9 +342,6 @@ func rulingText(r approval.Ruling) string {
 	fmt.Fprintf(&b, "%s by %s", r.Outcome, ruledBy(r.Rule))
 	for _, s := range reasonTexts(r.Reasons) {
 		b.WriteString("\n      " + s)
-	}
-	for _, s := range reasonTexts(r.Change) {
-		b.WriteString("\n      to change it: " + s)
 	}
 	return b.String()
 }

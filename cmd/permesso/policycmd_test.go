@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -56,5 +58,43 @@ time:read      Reads the date and the time.
 	require.Len(t, sentences, 13, "each capability has its own")
 	for line := range strings.Lines(registryText(registry())) {
 		require.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), columns, line)
+	}
+}
+
+// What would change the ruling is tried: a higher autonomy is not suggested where it changes
+// nothing.
+func TestExplainRequest(t *testing.T) {
+	project, dir := realDir(t), t.TempDir()
+	file, request := filepath.Join(dir, "permesso.toml"), filepath.Join(dir, "request.json")
+	require.NoError(t, os.WriteFile(file, []byte(printedPreset(t, "coding-agent", project)), 0o600))
+	for _, row := range []struct{ why, request, want string }{
+		{"the table asks", `{"tool_name":"write_file","request_data":{"path":"/etc/x","content":"hi"}}`, `write_file in coding (supervised)
+ask by table
+      fs:write needs approval at autonomy supervised
+would be allowed with autonomy = "full" in [workspaces.coding]
+would be allowed with this rule:
+      [[rules]]
+      match = { tool = "write_file", workspace = "coding", args = { path = { equals = "/etc/x" }, content = "hi" }, other_args = false }
+      outcome = "allow"
+      reason = "as request request.json"
+would be allowed after permesso approve ID --always
+`},
+		{"a rule denies", `{"tool_name":"write_file","request_data":{"path":"` + project + `/.git/config","content":"hi"}}`, `write_file in coding (supervised)
+deny by rule 4
+      fs:write needs approval at autonomy supervised
+      rule "rule 4" denies it: git, an agent, a shell or ssh would run or obey it
+      rule "rule 3" allows it
+no single change of autonomy, rules, grants or taints allows it
+`},
+		{"nothing to change", `{"tool_name":"read_file","request_data":{"path":"` + project + `/main.go"}}`, `read_file in coding (supervised)
+allow by rule 1
+      fs:read needs approval at autonomy supervised
+      rule "rule 1" allows it
+`},
+	} {
+		require.NoError(t, os.WriteFile(request, []byte(row.request), 0o600))
+		code, out, errs := runCommand("policy", "explain", request, "--config", file, "--home", dir)
+		require.Zero(t, code, errs)
+		require.Equal(t, row.want, out, row.why)
 	}
 }

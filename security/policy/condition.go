@@ -206,37 +206,26 @@ const (
 	wide   reading = true
 )
 
-// each combines the results of several values: all must match an allow, one a deny. Without
-// a value nothing matches.
-func (r reading) each(results []matchResult) matchResult {
-	if r == wide || len(results) == 0 {
-		return anyOf(results)
-	}
-	worst := yes
-	for _, x := range results {
-		worst = min(worst, x)
-	}
-	return worst
+// tally combines the results of several values: all must match an allow, one a deny. Without a
+// value nothing matches.
+type tally struct {
+	how         reading
+	n           int
+	worst, best matchResult
 }
 
-// over is each, of texts.
-func (r reading) over(texts []*text, one func(*text) matchResult) matchResult {
-	if len(texts) == 1 {
-		return one(texts[0])
+func (t *tally) add(r matchResult) {
+	if t.n++; t.n == 1 {
+		t.worst, t.best = r, r
 	}
-	results := make([]matchResult, 0, len(texts))
-	for _, t := range texts {
-		results = append(results, one(t))
-	}
-	return r.each(results)
+	t.worst, t.best = min(t.worst, r), max(t.best, r)
 }
 
-func anyOf(results []matchResult) matchResult {
-	best := no
-	for _, x := range results {
-		best = max(best, x)
+func (t *tally) result() matchResult {
+	if t.how == narrow {
+		return t.worst
 	}
-	return best
+	return t.best
 }
 
 // match evaluates the condition.
@@ -250,14 +239,14 @@ func (c *condition) match(q *request, how reading) matchResult {
 	case len(v.raw) == 1 && !v.missing:
 		return c.matchValue(q, v, 0, how)
 	}
-	results := make([]matchResult, 0, len(v.raw)+1)
+	all := tally{how: how}
 	if v.missing {
-		results = append(results, unknown)
+		all.add(unknown)
 	}
 	for i := range v.raw {
-		results = append(results, c.matchValue(q, v, i, how))
+		all.add(c.matchValue(q, v, i, how))
 	}
-	return how.each(results)
+	return all.result()
 }
 
 // isEmpty says whether the condition is that there is no value.
@@ -330,24 +319,33 @@ func (c *condition) matchValue(q *request, v *value, i int, how reading) matchRe
 
 // matchPatterns evaluates the patterns by the type of the argument.
 func (c *condition) matchPatterns(q *request, v *value, i int, how reading) matchResult {
-	var one func(t *text) matchResult
-	switch kind := v.typeOf(i).Type; {
+	kind := v.typeOf(i).Type
+	switch {
 	case kind == facts.TypeCommand:
 		return c.matchCommand(v, v.raw[i], how)
 	case !v.isText[i]:
 		return unknown
-	case kind == facts.TypePath:
-		one = func(t *text) matchResult { return matchPath(c.is, t, q.links, how) }
-	case kind == facts.TypeURL, kind == facts.TypeHost:
-		one = func(t *text) matchResult { return matchPlace(c.is, t, kind == facts.TypeURL, how) }
-	case kind == facts.TypeRecipients:
-		one = func(t *text) matchResult { return matchRecipients(c.is, t, how) }
-	case readAsText(kind), kind == facts.TypeList:
-		one = func(t *text) matchResult { return matchTexts(c.is, t, how) }
-	default:
-		return unknown
 	}
-	return how.over(v.texts[i], one)
+	all := tally{how: how}
+	for _, t := range v.texts[i] {
+		all.add(c.matchPattern(q, kind, t, how))
+	}
+	return all.result()
+}
+
+// matchPattern compares one text with the patterns.
+func (c *condition) matchPattern(q *request, kind string, t *text, how reading) matchResult {
+	switch {
+	case kind == facts.TypePath:
+		return matchPath(c.is, t, q.links, how)
+	case kind == facts.TypeURL, kind == facts.TypeHost:
+		return matchPlace(c.is, t, kind == facts.TypeURL, how)
+	case kind == facts.TypeRecipients:
+		return matchRecipients(c.is, t, how)
+	case readAsText(kind), kind == facts.TypeList:
+		return matchTexts(c.is, t, how)
+	}
+	return unknown
 }
 
 // textsOf lists the texts of a value: one, or the elements of a list. A number or a boolean
@@ -399,7 +397,7 @@ func (c *condition) matchEqualPaths(q *request, v approval.Raw, how reading) mat
 	case how == narrow && len(want) != len(have):
 		return no
 	}
-	results := make([]matchResult, 0, len(have))
+	all := tally{how: how}
 	for i := range have {
 		among := want
 		if how == narrow {
@@ -409,9 +407,9 @@ func (c *condition) matchEqualPaths(q *request, v approval.Raw, how reading) mat
 		for _, w := range among {
 			literal = append(literal, pattern{path: newPathPattern(w, true)})
 		}
-		results = append(results, matchPath(literal, &text{as: have[i]}, q.links, how))
+		all.add(matchPath(literal, &text{as: have[i]}, q.links, how))
 	}
-	return how.each(results)
+	return all.result()
 }
 
 // matchEqualWide also finds the value in another spelling, and its elements in any order. It

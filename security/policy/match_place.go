@@ -272,11 +272,11 @@ func matchRecipients(is []pattern, t *text, how reading) matchResult {
 	if t.recipients == nil {
 		t.recipients, _ = facts.Recipients(t.as)
 	}
-	results := make([]matchResult, 0, len(t.recipients))
+	all := tally{how: how}
 	for _, r := range t.recipients {
-		results = append(results, matchRecipient(is, r, how))
+		all.add(matchRecipient(is, r, how))
 	}
-	return how.each(results)
+	return all.result()
 }
 
 func matchRecipient(is []pattern, r facts.Recipient, how reading) matchResult {

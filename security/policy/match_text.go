@@ -19,7 +19,8 @@ func (c *condition) matchText(v *value, i int, how reading) matchResult {
 	if kind := v.typeOf(i).Type; !v.isText[i] || !readAsText(kind) && kind != facts.TypeList && kind != facts.TypeURL {
 		return unknown
 	}
-	return how.over(v.texts[i], func(t *text) matchResult {
+	all := tally{how: how}
+	for _, t := range v.texts[i] {
 		r := yes
 		if c.Contains != "" {
 			r = yesIf(how == narrow && !hasLineBreak(t.as) && strings.Contains(t.as, c.Contains) ||
@@ -28,18 +29,16 @@ func (c *condition) matchText(v *value, i int, how reading) matchResult {
 		if c.matches != nil && r == yes {
 			r = c.matchExpression(t, how)
 		}
-		return r
-	})
+		all.add(r)
+	}
+	return all.result()
 }
 
 func (c *condition) matchExpression(t *text, how reading) matchResult {
 	if how == narrow {
 		return yesIf(!hasLineBreak(t.as) && c.matches.MatchString(t.as))
 	}
-	return yesIf(slices.ContainsFunc(t.forms(), func(s string) bool {
-		trimmed := strings.TrimSpace(s)
-		return c.matchAny.MatchString(s) || trimmed != s && c.matchAny.MatchString(trimmed)
-	}))
+	return yesIf(slices.ContainsFunc(t.forms(), c.matchAny.MatchString))
 }
 
 // matchTexts compares with texts that are no patterns.
@@ -124,7 +123,11 @@ func (c *condition) matchBounds(q *request, v *value, i int, how reading) matchR
 	if a.Type == facts.TypeAmount {
 		worst = c.matchCurrency(q, a, how)
 	}
-	return min(worst, how.over(numbers, func(t *text) matchResult { return c.bound(t, how) }))
+	all := tally{how: how}
+	for _, t := range numbers {
+		all.add(c.bound(t, how))
+	}
+	return min(worst, all.result())
 }
 
 // zero is the least amount that an allow without min matches.

@@ -3,6 +3,7 @@ package policy
 import (
 	"math/big"
 	"slices"
+	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/facts"
@@ -128,10 +129,12 @@ func (t *text) forms() []string {
 		}
 	}
 	add(t.as)
+	add(strings.TrimSpace(t.as))
 	add(t.fold())
 	if hasLineBreak(t.as) {
 		for _, line := range lineBreak.Split(t.as, -1) {
 			add(line)
+			add(strings.TrimSpace(line))
 			add(fold(line))
 		}
 	}

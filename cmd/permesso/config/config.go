@@ -93,6 +93,10 @@ type Reader struct {
 	// valid handlers that run something. If its error has a method ConfigKey, the
 	// issue is reported at that key.
 	CheckHandler func(approval.Handler) error
+	// Ready says what a handler lacks on this machine, and Resolve where a path leads there.
+	// They are for warnings; nil: none.
+	Ready   func(approval.Handler) error
+	Resolve func(string) (string, error)
 	// DaemonUID is the daemon's UID, if the daemon reads its own configuration.
 	// 0, also for root, skips the checks that need it.
 	DaemonUID int
@@ -145,7 +149,7 @@ func readFile(path string) (data []byte, warnings []Issue, err error) {
 // Parse reads data, the content of the file called name. The error is an *Error
 // with all issues.
 func (rd Reader) Parse(name string, data []byte) (*Config, error) {
-	r := &reader{cfg: emptyConfig(), check: rd.CheckHandler, servedBy: rd.DaemonUID}
+	r := &reader{cfg: emptyConfig(), check: rd.CheckHandler, ready: rd.Ready, resolve: rd.Resolve, servedBy: rd.DaemonUID}
 	r.cfg.File, r.cfg.SHA256 = name, approval.Digest(data)
 	if err := r.parse(name, data, r.file); err != nil {
 		return nil, err

@@ -160,7 +160,7 @@ func permessoKeys() Key {
 				{Name: "telegram", Example: "123456789", Help: "the numeric id, never a username", Hint: "the numeric id, without quotes; never a @username, which can change its owner", valueType: number(1, 1<<52)},
 				{Name: "email", Example: `"ann@example.org"`, Help: "the bare address", Hint: `the bare address: "ann@example.org"`, valueType: must("email address", validEmail, "must be an email address")},
 				{Name: "language", Example: `"it"`, Help: languageHelp + "; default: that of the workspace, else of the top", valueType: languages},
-				{Name: "autonomy", Example: `"readonly"`, Help: "of agents that work for this person, as principal of their workspace: not more than this", valueType: word(grant.Levels()...)},
+				{Name: "autonomy", Example: `"supervised"`, Help: "of agents that work for this person, as principal of their workspace: not more than this", valueType: word(grant.Levels()...)},
 			}},
 		}},
 		{Name: "tools", Hint: "write [tools.NAME]", valueType: tables(""), Keys: []Key{

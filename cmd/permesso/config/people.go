@@ -51,6 +51,8 @@ func (r *reader) file(root *node) {
 	s.retention()
 	s.checkAdminWorkspaces()
 	s.channels()
+	s.adviseRules()
+	s.adviseTools()
 }
 
 func (s *section) approvers() {

@@ -13,6 +13,8 @@ import (
 type reader struct {
 	cfg      *Config
 	check    func(approval.Handler) error
+	ready    func(approval.Handler) error
+	resolve  func(string) (string, error)
 	servedBy int
 	issues   []Issue
 	top      *section

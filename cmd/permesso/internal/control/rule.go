@@ -46,6 +46,9 @@ func (s *Service) ProposeRule(ctx context.Context, c *httpapi.Caller, k approval
 	return t.propose(ctx, st.Pending, st.Client(k.Workspace))
 }
 
+// ruleMasked says that a rule would hold a secret.
+const ruleMasked = "rule_masked"
+
 // noRule is the code of why no rule shall be made from a request, "" if one may be.
 func noRule(p *approval.Pending) string {
 	redaction := home.NewRedaction()
@@ -55,7 +58,7 @@ func noRule(p *approval.Pending) string {
 	case p.ToolName == "":
 		return "rule_no_tool"
 	case len(chat.Style{Redact: redaction}.Masked(p)) > 0, len(redaction.For(p).Unmaskable()) > 0:
-		return "rule_masked"
+		return ruleMasked
 	}
 	return ""
 }

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+)
+
+// presets are configurations and their tests, with @PROJECT@ and @PERSON@ for what differs.
+//
+//go:embed presets
+var presets embed.FS
+
+var presetNames = []string{"coding-agent", "assistant", "ci"}
+
+// presetOptions are what a preset is made for.
+type presetOptions struct {
+	project, person string
+	tests           bool
+}
+
+func (a *app) policyPresetCmd() *cobra.Command {
+	var o presetOptions
+	c := &cobra.Command{
+		Use: "preset NAME", Short: "Print a workspace with tools and rules to start from", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: firstArgument(presetNames),
+		RunE:              func(_ *cobra.Command, pos []string) error { return a.printPreset(pos[0], o) },
+	}
+	c.Flags().StringVar(&o.project, "project", ".", "the project's `folder`, for coding-agent and ci")
+	c.Flags().StringVar(&o.person, "person", "you@example.org", "the person's mail `address`, for assistant")
+	c.Flags().BoolVar(&o.tests, "tests", false, "print the preset's tests, for permesso policy test")
+	_ = c.MarkFlagDirname("project")
+	return c
+}
+
+// firstArgument completes the first argument with one of these.
+func firstArgument(values []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, pos []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(pos) > 0 {
+			values = nil
+		}
+		return values, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func (a *app) printPreset(name string, o presetOptions) error {
+	text, err := a.preset(name, o)
+	if err == nil {
+		_, err = fmt.Fprint(a.Out, text)
+	}
+	return err
+}
+
+// preset returns a preset's configuration, or its tests.
+func (a *app) preset(name string, o presetOptions) (string, error) {
+	file := name + ".toml"
+	if o.tests {
+		file = name + ".jsonl"
+	}
+	b, err := presets.ReadFile("presets/" + file)
+	if err != nil {
+		return "", console.Fail(console.ExitUsage, "presets: "+strings.Join(presetNames, ", "), "there is no preset %q", name)
+	}
+	if r, valid := facts.Recipients(o.person); !valid || len(r) != 1 || !r[0].Bare() || strings.ContainsAny(o.person, `"\*?`) {
+		return "", console.Fail(console.ExitUsage, "--person ann@example.org", "--person: %q is not one mail address", o.person)
+	}
+	project := ""
+	if strings.Contains(string(b), "@PROJECT@") {
+		if project, err = projectFolder(o.project, a.Env("HOME")); err != nil {
+			return "", err
+		}
+	}
+	return strings.NewReplacer("@PROJECT@", project, "@PERSON@", o.person).Replace(string(b)), nil
+}
+
+// plainFolder is a path in which no character has a meaning for a pattern or for TOML.
+var plainFolder = regexp.MustCompile(`^[\pL\pN_./@+,=:-]+$`)
+
+// projectFolder returns a folder as rules name it: absolute, with its links resolved. It
+// refuses one that holds more than a project.
+func projectFolder(dir, userHome string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err == nil {
+		abs, err = home.Resolve(abs)
+	}
+	if err != nil {
+		return "", fmt.Errorf("--project: %w", err)
+	}
+	if userHome, err = home.Resolve(userHome); err != nil {
+		userHome = "/"
+	}
+	info, err := os.Stat(abs)
+	switch {
+	case err != nil:
+		return "", console.Fail(console.ExitUsage, "--project DIR names the project's folder", "--project: %w", err)
+	case !info.IsDir():
+		return "", console.Fail(console.ExitUsage, "--project DIR names the project's folder", "--project: %s is not a folder", abs)
+	case abs == "/" || strings.HasPrefix(userHome+"/", abs+"/"):
+		return "", console.Fail(console.ExitUsage, "--project DIR names the project's folder", "--project: %s holds more than a project: rules would open all of it", abs)
+	case !plainFolder.MatchString(abs):
+		return "", console.Fail(console.ExitUsage, "rename it, or write the rules yourself", "--project: %q has a character with a meaning in patterns", abs)
+	}
+	return abs, nil
+}
