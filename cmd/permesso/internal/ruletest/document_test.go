@@ -59,9 +59,7 @@ func TestRuleCheckerIsConsistent(t *testing.T) {
 		}
 	}
 	t.Log(s)
-	for i, why := range s.failed {
-		if i < failures() {
-			t.Error(why)
-		}
+	for _, why := range s.failed[:min(len(s.failed), 10)] {
+		t.Error(why)
 	}
 }

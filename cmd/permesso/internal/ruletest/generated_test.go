@@ -92,18 +92,10 @@ type tally struct {
 func (s *tally) next() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.begun++; len(s.failed) >= failures() {
+	if s.begun++; len(s.failed) >= 10 {
 		return 1 << 30
 	}
 	return s.begun - 1
-}
-
-// failures is how many a run collects.
-func failures() int {
-	if n, err := strconv.Atoi(os.Getenv("PERMESSO_FAILURES")); err == nil {
-		return n
-	}
-	return 10
 }
 
 func (s *tally) count(what string) {
