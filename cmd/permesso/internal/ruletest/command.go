@@ -334,9 +334,8 @@ func (f *search) line(line string) {
 		f.unknown = true
 		return
 	}
-	if strings.ContainsAny(line, "\r\x00") {
-		f.unsure = true
-	}
+	comment := strings.Contains(line, "#") && strings.Contains(line, "\\\n") // its end is not where the parser sees it
+	f.unsure = f.unsure || comment || strings.ContainsAny(line, "\r\x00")
 	if other, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(line), ""); err == nil {
 		f.otherShell(other)
 	}
