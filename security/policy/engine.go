@@ -297,6 +297,9 @@ func (e *Engine) applyRules(v *evaluation) (lifted bool) {
 			lifted = e.lift(v, r, q, evidence) || lifted
 		}
 	}
+	if !lifted {
+		v.trust = approval.Trust{} // what another rule asks about is not what this one describes
+	}
 	return lifted
 }
 

@@ -21,7 +21,6 @@ type commandPattern struct {
 type patternWord struct {
 	text    string          // itself, anyWords or oneWord; "": options
 	options map[string]bool // all that were named up to here, and whether a value follows
-	first   int             // of options: how many were named before
 }
 
 // oneWord is the word of a rule's pattern that stands for one word of any text.

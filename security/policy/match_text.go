@@ -156,7 +156,8 @@ func (c *condition) bound(t *text, how reading) matchResult {
 func (c *condition) matchCurrency(q *request, a approval.Argument, how reading) matchResult {
 	actual := a.Currency
 	if _, isArgument := q.declared[a.Currency]; isArgument {
-		field, ok := q.args.named(a.Currency)
+		field, _ := q.args.named(a.Currency) // no value has no text
+		var ok bool
 		if actual, ok = (codec.Field{Value: field.Value}).Text(); !ok || c.Currency == "" {
 			return unknown
 		}

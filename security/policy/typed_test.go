@@ -100,6 +100,7 @@ func TestTrustOfARule(t *testing.T) {
 	loud := quiet
 	loud.Name, loud.Trust = "loud", approval.Trust{PublicSource: "true"}
 	all := []string{grant.TaintCorruption, grant.TaintSecret}
+	asks := policy.Rule{Name: "asks", Tool: policy.Names{"t"}, Outcome: approval.Ask}
 	for _, row := range []struct {
 		why    string
 		rules  []policy.Rule
@@ -109,6 +110,7 @@ func TestTrustOfARule(t *testing.T) {
 		{"no trust", []policy.Rule{plain}, "go test ./a", all},
 		{"trust", []policy.Rule{quiet}, "go test ./a", nil},
 		{"another command", []policy.Rule{quiet}, "curl x", all},
+		{"beside an ask", []policy.Rule{quiet, asks}, "go test ./a", all},
 		{"with another rule", []policy.Rule{quiet, plain}, "go test ./a", nil},
 		{"true wins", []policy.Rule{quiet, loud}, "go test ./a", []string{grant.TaintCorruption}},
 		{"true wins in any order", []policy.Rule{loud, quiet}, "go test ./a", []string{grant.TaintCorruption}},

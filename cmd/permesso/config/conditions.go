@@ -32,7 +32,7 @@ func (s *section) conditions(declared map[string]approval.Argument) (all []polic
 		sub.fail(sub.node.key, "", argsHint, "args names no argument")
 	}
 	for _, name := range sub.node.order {
-		c := policy.Condition{}
+		var c policy.Condition
 		if parts := sub.tables[name]; parts != nil {
 			c = parts.condition(name)
 			sub.failed = sub.failed || parts.failed
