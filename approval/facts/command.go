@@ -19,6 +19,7 @@ type Shell struct {
 	Unread   bool     // a part is nested deeper than maxNested, or not valid: its commands are not listed
 	Plain    bool     // one command of fixed words, without operators, assignments, redirects and comments
 	Sequence bool     // only such commands, joined by && || ; | or line breaks
+	Differs  bool     // shells read a part of it differently, and may run other commands
 }
 
 // SimpleCommand is one simple command.
@@ -77,14 +78,19 @@ const (
 var ErrNotParsed = errors.New("not a valid shell line")
 
 // ParseCommand reads a line for bash. The error is ErrNotParsed.
-func ParseCommand(line string) (Shell, error) {
-	var s Shell
+func ParseCommand(line string) (s Shell, err error) {
+	defer func() {
+		if recover() != nil { // the parser takes lines that bash refuses
+			s, err = Shell{}, ErrNotParsed
+		}
+	}()
 	p := shellParser{Shell: &s, source: line}
 	file, err := parseBash(line)
 	if err != nil {
 		return s, err
 	}
 	p.file(file, place{from: -1, in: -1})
+	s.Differs = s.Differs || s.Comments > 0 && strings.Contains(line, "\\\n") // a comment ends at its line's end
 	fixed := func(c SimpleCommand) bool {
 		return c.In < 0 && len(c.Words) > 0 && !slices.ContainsFunc(c.Words, func(w Word) bool { return !w.Fixed })
 	}
@@ -142,6 +148,15 @@ func parseBash(text string) (*syntax.File, error) {
 	parser := syntax.NewParser(syntax.Variant(syntax.LangBash), syntax.KeepComments(true))
 	file, err := parser.Parse(strings.NewReader(text), "")
 	if err != nil {
+		return nil, ErrNotParsed
+	}
+	named := true // bash has no functions without a name
+	syntax.Walk(file, func(n syntax.Node) bool {
+		f, is := n.(*syntax.FuncDecl)
+		named = named && (!is || f.Name != nil)
+		return named
+	})
+	if !named {
 		return nil, ErrNotParsed
 	}
 	return file, nil
@@ -203,6 +218,10 @@ func (p shellParser) stmt(s *syntax.Stmt, at place) {
 		c.Assigns = p.assigns(cmd.Assigns)
 		for _, w := range cmd.Args {
 			c.Words = append(c.Words, p.word(w))
+			// A POSIX shell reads echo &>f x as echo & and >f x.
+			p.Differs = p.Differs || slices.ContainsFunc(s.Redirs, func(r *syntax.Redirect) bool {
+				return (r.Op == syntax.RdrAll || r.Op == syntax.AppAll) && r.OpPos.Offset() < w.Pos().Offset()
+			})
 		}
 	case *syntax.DeclClause:
 		c.Words = []Word{{Text: cmd.Variant.Value, Fixed: true}}
@@ -242,6 +261,9 @@ func (p shellParser) compound(s *syntax.Stmt, c SimpleCommand, at place) {
 	case *syntax.FuncDecl:
 		p.Defines = append(p.Defines, cmd.Name.Value)
 		p.stmt(cmd.Body, at)
+	case *syntax.ArithmCmd, *syntax.TestClause, *syntax.CoprocClause:
+		p.Differs = true // for a POSIX shell (( and [[ are no keywords
+		syntax.Walk(cmd, p.visitor(at))
 	default:
 		syntax.Walk(cmd, p.visitor(at))
 	}

@@ -329,3 +329,24 @@ func TestManyEqualWordsAreFast(t *testing.T) {
 	require.Empty(t, c.Connects(), "only remote update uses the network")
 	require.Less(t, time.Since(start), 2*time.Second)
 }
+
+// A line that bash refuses is not parsed, even if the parser takes it.
+func TestNoFunctionsWithoutAName(t *testing.T) {
+	for _, line := range []string{"() rm ", "()r rm", "coproc a=f() time", "x; () rm", "$(() rm )", "sh -c '() rm '"} {
+		s, err := facts.ParseCommand(line)
+		require.True(t, err != nil || s.Unread, line)
+	}
+}
+
+// Lines that other shells read differently are marked.
+func TestShellsDiffer(t *testing.T) {
+	for line, want := range map[string]bool{
+		"echo &>/dev/null rm x": true, "echo &>>f rm x": true, "make &>log": false, "((rm -rf))": true, "[[ a || rm ]]": true,
+		"if ((rm)); then ls; fi": true, "coproc rm <<< x": true, "ls # a \\\nrm x": true, "ls # a\nrm x": false, "ls \\\n-l": false,
+		"echo $((1+2))": false, "ls && rm x > f": false, "(( $(rm) ))": true,
+	} {
+		s, err := facts.ParseCommand(line)
+		require.NoError(t, err, line)
+		require.Equal(t, want, s.Differs, line)
+	}
+}

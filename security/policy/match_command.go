@@ -182,7 +182,7 @@ func texts(words []facts.Word) []string {
 // matchCommandsWide looks for a pattern in every command of a line.
 func matchCommandsWide(is []pattern, s facts.Shell) matchResult {
 	best := no
-	if s.Unread || len(s.Defines) > 0 {
+	if s.Unread || s.Differs || len(s.Defines) > 0 {
 		best = unknown
 	}
 	for i, command := range s.Commands {
@@ -274,7 +274,7 @@ func mayStart(words []facts.Word, name string) bool {
 }
 
 // starters run programs, besides other things that they do.
-var starters = set(strings.Fields("docker podman kubectl npm pnpm yarn caffeinate busybox toybox proxychains"))
+var starters = set(strings.Fields("docker podman kubectl npm pnpm yarn repeat noglob nocorrect and not caffeinate busybox toybox proxychains"))
 
 func isNoName(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._+-", r)
@@ -282,7 +282,7 @@ func isNoName(r rune) bool {
 
 // uncertain says whether the shell may make other words of it.
 func uncertain(w facts.Word) bool {
-	return w.Open || !w.Fixed && w.Text != "[" && strings.ContainsAny(w.Text, "*?[{~!^")
+	return w.Open || strings.HasPrefix(w.Text, "=") || !w.Fixed && w.Text != "[" && strings.ContainsAny(w.Text, "*?[{~!^")
 }
 
 // sameWord compares without case, and paths in their shortest form.
