@@ -24,7 +24,8 @@ func (c *condition) matchText(v *value, i int, how reading) matchResult {
 		r := yes
 		if c.Contains != "" {
 			r = yesIf(how == narrow && !hasLineBreak(t.as) && strings.Contains(t.as, c.Contains) ||
-				how == wide && (strings.Contains(t.as, c.Contains) || strings.Contains(squeeze(t.fold()), squeeze(c.part))))
+				how == wide && (strings.Contains(t.as, c.Contains) || strings.Contains(t.fold(), c.part) ||
+					strings.ContainsFunc(t.as, isInvisible) && strings.Contains(squeeze(t.fold()), squeeze(c.part))))
 		}
 		if c.matches != nil && r == yes {
 			r = c.matchExpression(t, v.typeOf(i).Type == facts.TypeURL, how)
@@ -53,7 +54,7 @@ func matchTexts(is []pattern, t *text, how reading) matchResult {
 
 // equalsWide compares a text and its lines with a folded text.
 func equalsWide(want string, t *text) bool {
-	return squeeze(t.fold()) == squeeze(want) || hasLineBreak(t.as) && slices.Contains(t.forms(), want)
+	return t.fold() == want || strings.ContainsFunc(t.as, isInvisible) && squeeze(t.fold()) == squeeze(want) || hasLineBreak(t.as) && slices.Contains(t.forms(), want)
 }
 
 func yesIf(b bool) matchResult {
@@ -68,6 +69,11 @@ var lineBreak = regexp.MustCompile("[\n\v\f\r\u0085\u2028\u2029]")
 
 func hasLineBreak(s string) bool { return strings.ContainsAny(s, "\n\v\f\r\u0085\u2028\u2029") }
 
+func isInvisible(r rune) bool {
+	return unicode.In(r, unicode.Cf, unicode.Variation_Selector) || unicode.IsControl(r) && !unicode.IsSpace(r) ||
+		strings.ContainsRune("\u034f\u115f\u1160\u3164\u2800\u180e", r)
+}
+
 // squeeze removes the blanks of a folded text: an invisible character may stand for one.
 func squeeze(s string) string { return strings.ReplaceAll(s, " ", "") }
 
@@ -81,7 +87,7 @@ func fold(s string) string {
 		switch {
 		case unicode.IsSpace(r):
 			return ' '
-		case unicode.In(r, unicode.Cf, unicode.Cc, unicode.Variation_Selector), r == '\u034f', r == '\u115f', r == '\u1160', r == '\u3164', r == '\u2800', r == '\u180e':
+		case isInvisible(r):
 			return -1
 		}
 		return r

@@ -309,8 +309,18 @@ func (j judge) urlMatches(m map[string]any, value string) Answer {
 		}
 		return a
 	}
-	if a == No {
+	if a == No && !slices.ContainsFunc(hostsIn(value), func(r reached) bool { return j.matchesAt(m, r.name, value) }) {
 		return No | Unknown
 	}
-	return a | Unknown
+	return a | Yes | Unknown
+}
+
+// matchesAt reports whether an expression matches the address of a host, by either scheme, with
+// the rest of the URL.
+func (j judge) matchesAt(m map[string]any, host, value string) bool {
+	_, rest, _ := strings.Cut(value, "://")
+	_, path, _ := strings.Cut(rest, "/")
+	return slices.ContainsFunc([]string{"https", "http"}, func(scheme string) bool {
+		return j.text(m, scheme+"://"+host+"/"+path)&Yes != 0
+	})
 }

@@ -131,6 +131,8 @@ func wideLed(pattern, clean string, led led) Answer {
 			return No | Unknown
 		}
 		return Unknown
+	case isAboveGlob(clean, pattern), isAboveGlob(led.path, pattern):
+		return No | Unknown // a file holds nothing, and need not be told from a folder
 	case led.new, led.proc, strings.Contains(pattern, "**") && isAbove(folder, clean+"/", clean):
 		return No | Unknown
 	}
@@ -154,6 +156,13 @@ func isAbove(dir, pattern, folder string) bool {
 	}
 	dir, folder = fold(dir), fold(folder)
 	return dir == "/" || dir == folder || strings.HasPrefix(folder, dir+"/")
+}
+
+// isAboveGlob reports whether a folder matches the beginning of a pattern, before its first **.
+func isAboveGlob(dir, pattern string) bool {
+	patterns := strings.Split(lower(pattern), "/")
+	names := strings.Split(lower(strings.TrimSuffix(dir, "/")), "/")
+	return len(names) < len(patterns) && !slices.Contains(patterns[:len(names)], "**") && matchNames(patterns[:len(names)], names)
 }
 
 // led is where a path leads to on this machine.
