@@ -136,8 +136,8 @@ func parseBash(text string) (*syntax.File, error) {
 	openers := 0
 	for i := range len(text) {
 		switch text[i] {
-		case 0:
-			return nil, ErrNotParsed // a shell drops it, a program ends there
+		case 0, '\r':
+			return nil, ErrNotParsed // a shell drops the one, and keeps the other, which the parser drops
 		case '(', '{', '`', '[':
 			openers++
 		}

@@ -330,9 +330,9 @@ func TestManyEqualWordsAreFast(t *testing.T) {
 	require.Less(t, time.Since(start), 2*time.Second)
 }
 
-// A line that bash refuses is not parsed, even if the parser takes it.
-func TestNoFunctionsWithoutAName(t *testing.T) {
-	for _, line := range []string{"() rm ", "()r rm", "coproc a=f() time", "x; () rm", "$(() rm )", "sh -c '() rm '"} {
+// A line that bash refuses, or reads otherwise, is not parsed, even if the parser takes it.
+func TestLinesThatAreNotParsed(t *testing.T) {
+	for _, line := range []string{"go test \\\r\n./evil", "./test.sh\r", "ls\r\nrm x", "() rm ", "()r rm", "coproc a=f() time", "x; () rm", "$(() rm )", "sh -c '() rm '"} {
 		s, err := facts.ParseCommand(line)
 		require.True(t, err != nil || s.Unread, line)
 	}

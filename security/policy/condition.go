@@ -47,7 +47,14 @@ func (c Condition) CheckType(a approval.Argument) error {
 	case len(compiled.path) > 1 && kind != facts.TypeJSON:
 		return fmt.Errorf("%s is declared as %s, which has no members", compiled.path[0], typeName(kind))
 	case len(compiled.path) > 1:
+		for i := range compiled.is {
+			if err := compiled.is[i].fits(facts.TypeText); err != nil {
+				return err
+			}
+		}
 		return nil
+	case c.Currency != "" && facts.IsCurrency(a.Currency) && a.Currency != c.Currency:
+		return fmt.Errorf("the amounts of %s are in %s, so none is in %s", c.Field, a.Currency, c.Currency)
 	case bounds && !slices.Contains([]string{facts.TypeAmount, facts.TypeNumber, facts.TypeList}, kind):
 		return fmt.Errorf("max, min and currency are for amounts and numbers; %s is declared as %s", c.Field, typeName(kind))
 	case c.Currency != "" && kind != facts.TypeAmount:
@@ -189,6 +196,9 @@ func (c Condition) compile() (*condition, error) {
 func (c *condition) compileMatches() (err error) {
 	if c.Matches == "" {
 		return nil
+	}
+	if _, err = regexp.Compile(c.Matches); err != nil {
+		return fmt.Errorf("the condition on %s: %w", c.Field, err)
 	}
 	if c.matches, err = regexp.Compile(`\A(?:` + c.Matches + `)\z`); err != nil {
 		return fmt.Errorf("the condition on %s: %w", c.Field, err)

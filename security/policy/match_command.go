@@ -190,6 +190,11 @@ func matchCommandsWide(is []pattern, s facts.Shell) matchResult {
 			best = max(best, unknown)
 		}
 		more := false
+		for _, p := range is {
+			if p.command != nil && slices.ContainsFunc(command.Assigns, func(w facts.Word) bool { return mentions(w.Text, path.Base(p.command.words[0].text)) }) {
+				best = max(best, unknown) // PAGER='rm x' git log
+			}
+		}
 		for _, words := range command.Invocations() {
 			for _, p := range is {
 				if p.command == nil {
@@ -261,16 +266,23 @@ func mayStart(words []facts.Word, name string) bool {
 	runs := interprets(program) || starters[program] || strings.HasPrefix(program, "-")
 	for i, w := range words[1:] {
 		option := strings.HasPrefix(words[i].Text, "-") && refuseOption([]string{"", words[i].Text}).Code != ""
-		if !runs && !option && !strings.Contains(w.Text, "!") && refuseOption([]string{"", w.Text}).Code == "" {
+		switch {
+		case strings.Contains(w.Text, "/") && strings.EqualFold(path.Base(w.Text), name): // ln -s /bin/rm x
+			return true
+		case !runs && !option && !strings.ContainsAny(w.Text, "!=") && refuseOption([]string{"", w.Text}).Code == "":
 			continue
-		}
-		if slices.ContainsFunc(strings.FieldsFunc(w.Text, isNoName), func(s string) bool {
-			return strings.EqualFold(s, name) || s[0] == '-' && strings.HasSuffix(strings.ToLower(s), strings.ToLower(name))
-		}) {
+		case mentions(w.Text, name):
 			return true
 		}
 	}
 	return false
+}
+
+// mentions says whether the name of a program stands in a text.
+func mentions(text, name string) bool {
+	return slices.ContainsFunc(strings.FieldsFunc(text, isNoName), func(s string) bool {
+		return strings.EqualFold(s, name) || s[0] == '-' && strings.HasSuffix(strings.ToLower(s), strings.ToLower(name))
+	})
 }
 
 // starters run programs, besides other things that they do.

@@ -64,9 +64,19 @@ func (p *pathPattern) matchesWide(name string) bool {
 	return p.matches(name) || slices.ContainsFunc(p.wide, func(glob string) bool { return p.fit(glob, lower) })
 }
 
-// isBelow says whether the pattern names something below a folder.
+// isBelow says whether the pattern names something below a folder, as far as its first **.
 func (p *pathPattern) isBelow(folder string) bool {
-	return strings.HasPrefix(p.folder, strings.ToLower(strings.TrimSuffix(folder, "/"))+"/")
+	folder = strings.ToLower(strings.TrimSuffix(folder, "/"))
+	if strings.HasPrefix(p.folder, folder+"/") {
+		return true
+	}
+	glob, _, _ := strings.Cut(p.wide[0], "**")
+	for i, c := range glob {
+		if c == '/' && i > 0 && !p.literal && p.fit(glob[:i], folder) {
+			return true
+		}
+	}
+	return false
 }
 
 // links are where a request's paths lead on this machine.

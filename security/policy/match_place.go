@@ -92,7 +92,7 @@ func matchPlace(is []pattern, t *text, isURL bool, how reading) matchResult {
 	if _, err := netip.ParseAddr(host); v.IP && err != nil {
 		return unknown // a number that some programs take for an address
 	}
-	if slices.Contains(strings.Split(host, "."), "") || v.Written != "" && strings.ToLower(v.Written) != v.Unicode {
+	if slices.Contains(strings.Split(host, "."), "") || !v.IP && strings.Trim(host, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" || v.Written != "" && strings.ToLower(v.Written) != v.Unicode {
 		return unknown // no name, or one that changes when it is looked up
 	}
 	return yesIf(slices.ContainsFunc(is, func(p pattern) bool {
@@ -119,6 +119,25 @@ func matchPlaceWide(is []pattern, t *text) matchResult {
 		}
 	}
 	return best
+}
+
+// urls are the addresses that programs may read in a text, in one form: without user, usual
+// port and final dot.
+func (t *text) urls() (all []string) {
+	if t.authorities == nil {
+		t.authorities = authorities(t.as)
+	}
+	_, rest, _ := strings.Cut(t.as, "://")
+	way := "/"
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		way = rest[i:]
+	}
+	for _, a := range t.authorities {
+		for _, scheme := range []string{"https", "http"} {
+			all = append(all, scheme+"://"+a.host+way)
+		}
+	}
+	return all
 }
 
 // oddPlace says whether programs may read different hosts in it.
@@ -303,7 +322,7 @@ func sameRecipient(want, r facts.Recipient) bool {
 	switch {
 	case r.Address == "" || want.Domain == "":
 		return want.Domain == "" && r.Text == want.Text && r.Address == ""
-	case !r.Bare() || r.Domain != want.Domain || strings.ContainsFunc(r.Text, func(c rune) bool { return !unicode.IsPrint(c) }):
+	case !r.Bare() || r.Domain != want.Domain || strings.ContainsAny(r.Text, "%!`|'\"&;$\\{}<>()") || strings.ContainsFunc(r.Text, func(c rune) bool { return !unicode.IsPrint(c) }):
 		return false
 	}
 	return want.Address == "" || localOf(r.Address) == localOf(want.Address)
@@ -314,10 +333,14 @@ func sameRecipientWide(want, r facts.Recipient) bool {
 	case r.Address == "" || want.Domain == "":
 		return want.Domain == "" && fold(r.Text) == fold(want.Text)
 	case r.Domain != want.Domain:
+		if plain := strings.Trim(fold(r.Text), "'\"`<> ."); plain != r.Text {
+			again, _ := facts.Recipients(plain)
+			return len(again) == 1 && again[0].Text != r.Text && sameRecipientWide(want, again[0])
+		}
 		return false
 	}
 	box := func(address string) string {
-		name, _, _ := strings.Cut(fold(localOf(address)), "+")
+		name, _, _ := strings.Cut(strings.Trim(fold(localOf(address)), "'\"`"), "+")
 		return name
 	}
 	return want.Address == "" || box(r.Address) == box(want.Address)

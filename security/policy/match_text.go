@@ -24,21 +24,21 @@ func (c *condition) matchText(v *value, i int, how reading) matchResult {
 		r := yes
 		if c.Contains != "" {
 			r = yesIf(how == narrow && !hasLineBreak(t.as) && strings.Contains(t.as, c.Contains) ||
-				how == wide && (strings.Contains(t.as, c.Contains) || strings.Contains(t.fold(), c.part)))
+				how == wide && (strings.Contains(t.as, c.Contains) || strings.Contains(squeeze(t.fold()), squeeze(c.part))))
 		}
 		if c.matches != nil && r == yes {
-			r = c.matchExpression(t, how)
+			r = c.matchExpression(t, v.typeOf(i).Type == facts.TypeURL, how)
 		}
 		all.add(r)
 	}
 	return all.result()
 }
 
-func (c *condition) matchExpression(t *text, how reading) matchResult {
+func (c *condition) matchExpression(t *text, isURL bool, how reading) matchResult {
 	if how == narrow {
 		return yesIf(!hasLineBreak(t.as) && c.matches.MatchString(t.as))
 	}
-	return yesIf(slices.ContainsFunc(t.forms(), c.matchAny.MatchString))
+	return yesIf(slices.ContainsFunc(t.forms(), c.matchAny.MatchString) || isURL && slices.ContainsFunc(t.urls(), c.matchAny.MatchString))
 }
 
 // matchTexts compares with texts that are no patterns.
@@ -53,7 +53,7 @@ func matchTexts(is []pattern, t *text, how reading) matchResult {
 
 // equalsWide compares a text and its lines with a folded text.
 func equalsWide(want string, t *text) bool {
-	return t.fold() == want || hasLineBreak(t.as) && slices.Contains(t.forms(), want)
+	return squeeze(t.fold()) == squeeze(want) || hasLineBreak(t.as) && slices.Contains(t.forms(), want)
 }
 
 func yesIf(b bool) matchResult {
@@ -68,6 +68,9 @@ var lineBreak = regexp.MustCompile("[\n\v\f\r\u0085\u2028\u2029]")
 
 func hasLineBreak(s string) bool { return strings.ContainsAny(s, "\n\v\f\r\u0085\u2028\u2029") }
 
+// squeeze removes the blanks of a folded text: an invisible character may stand for one.
+func squeeze(s string) string { return strings.ReplaceAll(s, " ", "") }
+
 // fold is a text without regard to case, widths, invisible characters, and kinds and number
 // of blanks.
 func fold(s string) string {
@@ -78,7 +81,7 @@ func fold(s string) string {
 		switch {
 		case unicode.IsSpace(r):
 			return ' '
-		case unicode.In(r, unicode.Cf, unicode.Cc, unicode.Variation_Selector), r == '\u034f', r == '\u115f', r == '\u1160', r == '\u3164':
+		case unicode.In(r, unicode.Cf, unicode.Cc, unicode.Variation_Selector), r == '\u034f', r == '\u115f', r == '\u1160', r == '\u3164', r == '\u2800', r == '\u180e':
 			return -1
 		}
 		return r
@@ -125,10 +128,17 @@ func (c *condition) matchBounds(q *request, v *value, i int, how reading) matchR
 	}
 	all := tally{how: how}
 	for _, t := range numbers {
+		if how == narrow && a.Type == facts.TypeAmount && thousands.MatchString(t.as) {
+			all.add(unknown)
+			continue
+		}
 		all.add(c.bound(t, how))
 	}
 	return min(worst, all.result())
 }
+
+// thousands is an amount that some people read as thousands: 1.000.
+var thousands = regexp.MustCompile(`^[0-9]{1,3}\.[0-9]{3}$`)
 
 // zero is the least amount that an allow without min matches.
 var zero = new(big.Rat)

@@ -47,7 +47,7 @@
 // A text that stands in two places is masked only if it may be masked in both. A Redactor
 // takes these tokens out and searches the rest. What it finds then is never masked: the
 // value does not leave the host, and an approver decides where it is shown. So it is with
-// all other disguises, with passwords of words or of other characters, with addresses, phrases
+// all other disguises, with what only a name before it makes a secret (password: x), with addresses, phrases
 // and numbers of cards: a mask would hide which card is charged.
 //
 // A bank account is neither masked nor withheld, because a person must see where money

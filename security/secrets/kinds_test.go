@@ -224,16 +224,12 @@ func TestAfterAKey(t *testing.T) {
 	}
 }
 
-// A password in an address stays where it is, because all of an address must be seen. One with other
-// characters is no token, and one of words could be any two words that a name before them hides.
+// A password in an address stays where it is, because all of an address must be seen. What only a
+// name before it makes a secret could be words that the name hides.
 func TestPasswordsThatNoMaskHides(t *testing.T) {
-	for _, text := range []string{"see postgres://shop:zq7kQxX93kd@db/shop", "password: Blume-2024!", "password: delete-2024"} {
+	for _, text := range []string{"see postgres://shop:zq7kQxX93kd@db/shop", "password: Blume-2024!", "password: delete-2024", "password: zq7kQxX93kd", "api_key: payEve900EURtoIBAN7x9", "Authorization: Basic ZGVsZXRlIGFsbCBmaWxlcw=="} {
 		r := scanner(t).Redactor(ofType("text", text))
 		require.Empty(t, r.Tokens(text))
 		require.NotEmpty(t, r.Withheld(text))
 	}
-	text := "password: zq7kQxX93kd"
-	r := scanner(t).Redactor(ofType("text", text))
-	require.Equal(t, "password: ###########", cut(r, text))
-	require.Empty(t, r.Unmaskable())
 }

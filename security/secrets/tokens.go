@@ -71,10 +71,10 @@ func (s *Scanner) tokensOf(l *leaf) []token {
 	return distinct(allowed(l, all))
 }
 
-// proves says whether what the rule found is a secret by its own form. A name before it alone
-// proves nothing: an agent could write "password: delete-2024" to hide two words.
+// proves says whether what the rule found is a secret by its own form. A name before it
+// proves nothing: an agent could write "api_key: payEve900EUR" to hide words.
 func (r *rule) proves(secret string) bool {
-	return !slices.Contains([]string{"password", "strong", "value", "pair"}, r.Check) || isRandom(secret)
+	return !r.Generic && !slices.Contains([]string{"password", "strong", "value", "pair", "basic"}, r.Check)
 }
 
 // isLetterIn says whether the part of a match before the secret is more than a boundary.
