@@ -375,7 +375,9 @@ func (f *search) file(file *syntax.File) {
 			} else if len(words) > 0 {
 				f.command(words, plainly)
 			}
-		case *syntax.DeclClause, *syntax.TestClause, *syntax.LetClause, *syntax.ArithmCmd, *syntax.CoprocClause, *syntax.TimeClause:
+		case *syntax.TestClause, *syntax.ArithmCmd, *syntax.CoprocClause: // another shell knows none of these
+			f.unknown = true
+		case *syntax.DeclClause, *syntax.LetClause, *syntax.TimeClause, *syntax.CStyleLoop:
 			f.unsure = true
 		}
 		return true
@@ -397,6 +399,7 @@ func (f *search) behindBoth(s *syntax.Stmt) {
 			}
 		}
 		if len(words) > 0 {
+			f.unknown = true
 			f.behind(words)
 		}
 	}

@@ -130,7 +130,7 @@ func wideRecipient(pattern, value string) Answer {
 		if address.MatchString(squeezed) && sameAddress(want, squeezed) {
 			return Unknown | Yes
 		}
-		if strings.Contains(squeezed, strings.TrimPrefix(want, "@")) {
+		if strings.Contains(squeezed, want) {
 			return Unknown | Yes
 		}
 		if address.MatchString(squeezed) {
