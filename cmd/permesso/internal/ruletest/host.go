@@ -309,7 +309,11 @@ func (j judge) urlMatches(m map[string]any, value string) Answer {
 		}
 		return a
 	}
-	if a == No {
+	u, ok := plainURL(value)
+	switch {
+	case a == No && !ok, a == No && (u.Port() != "" || strings.ToLower(u.Host) != u.Host || strings.HasSuffix(u.Hostname(), ".")):
+		return No | Unknown | Yes // in its usual spelling it may be another text
+	case a == No:
 		return No | Unknown
 	}
 	return a | Unknown

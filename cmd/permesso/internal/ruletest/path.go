@@ -131,7 +131,7 @@ func wideLed(pattern, clean string, led led) Answer {
 			return No | Unknown
 		}
 		return Unknown
-	case led.new, led.proc, strings.Contains(pattern, "**") && isAbove(folder, clean+"/", clean):
+	case mayHold(pattern, clean), mayHold(pattern, led.path), led.new, led.proc, strings.Contains(pattern, "**") && isAbove(folder, clean+"/", clean):
 		return No | Unknown
 	}
 	return No
@@ -154,6 +154,17 @@ func isAbove(dir, pattern, folder string) bool {
 	}
 	dir, folder = fold(dir), fold(folder)
 	return dir == "/" || dir == folder || strings.HasPrefix(folder, dir+"/")
+}
+
+// mayHold reports whether a folder may hold what a pattern names behind its first glob.
+func mayHold(pattern, dir string) bool {
+	parts := strings.Split(pattern, "/")
+	for i := range parts {
+		if matchPath(strings.Join(parts[:i], "/"), dir, true) {
+			return true
+		}
+	}
+	return false
 }
 
 // led is where a path leads to on this machine.
