@@ -592,6 +592,9 @@ func (f *search) answer(patterns []string) Answer {
 	for _, p := range patterns {
 		for _, c := range f.commands {
 			a := occurs(patternOf(p), c.words)
+			if a == No && namesAnother(patternOf(p)[0].word, c.words) {
+				a = No | Unknown
+			}
 			switch c.how {
 			case behind:
 				if a == Yes {
@@ -606,6 +609,13 @@ func (f *search) answer(patterns []string) Answer {
 		}
 	}
 	return all
+}
+
+// namesAnother reports whether a word is the path of a program, or gives it to an option.
+func namesAnother(program string, words []word) bool {
+	return slices.ContainsFunc(words[min(1, len(words)):], func(w word) bool {
+		return strings.Contains(w.text, "/") && strings.EqualFold(path.Base(w.text), program) || strings.ContainsAny(w.text, "=!") && strings.Contains(strings.ToLower(w.text), strings.ToLower(program))
+	})
 }
 
 // occurs answers whether a command has the pattern's program and its other words.

@@ -30,6 +30,7 @@ type pair struct {
 	capability string          // of the tool; "": none
 	declared   map[string]ruletest.Argument
 	request    request
+	odd        bool // in another spelling than people write
 }
 
 // kinds are what the conditions of the generated rules are about.
@@ -85,7 +86,8 @@ func (r random) pair(kind, outcome string) pair {
 			value = r.nested(strings.Split(name, ".")[1:], value)
 		}
 		args[name] = condition
-		if p.request.args["a"] = r.changed(argType, value); r.oneIn(30) {
+		p.request.args["a"], p.odd = r.changed(argType, value)
+		if r.oneIn(30) {
 			delete(p.request.args, "a")
 		}
 	} else if _, given := p.request.args["a"]; !given {
@@ -147,18 +149,18 @@ func (r random) more(p *pair, outcome string, match, args map[string]any) {
 }
 
 // changed is a value in another spelling, of another type, or another one.
-func (r random) changed(argType string, v any) any {
+func (r random) changed(argType string, v any) (changed any, odd bool) {
 	switch r.IntN(12) {
 	case 0, 1, 2, 3, 4, 5, 6:
-		return v
+		return v, false
 	case 7:
-		return r.wrong()
+		return r.wrong(), true
 	}
 	for range 1 + r.IntN(2) {
 		all := respell(argType, v, "")
 		v = all[r.IntN(len(all))]
 	}
-	return v
+	return v, true
 }
 
 func (r random) wrong() any {

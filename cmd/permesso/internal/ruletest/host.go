@@ -54,6 +54,9 @@ func isAddress(name string) bool {
 // named compares names.
 func (p hostPattern) named(name string, wide bool) bool {
 	if rest, ok := strings.CutPrefix(p.name, "*"); ok {
+		if !wide && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" {
+			return false
+		}
 		return strings.HasSuffix(name, rest) && len(name) > len(rest) || wide && name == rest[1:]
 	}
 	if a, err := netip.ParseAddr(p.name); err == nil {
@@ -309,18 +312,12 @@ func (j judge) urlMatches(m map[string]any, value string) Answer {
 		}
 		return a
 	}
-	if a == No && !slices.ContainsFunc(hostsIn(value), func(r reached) bool { return j.matchesAt(m, r.name, value) }) {
+	u, ok := plainURL(value)
+	switch {
+	case a == No && !ok, a == No && (u.Port() != "" || strings.ToLower(u.Host) != u.Host || strings.HasSuffix(u.Hostname(), ".")):
+		return No | Unknown | Yes // in its usual spelling it may be another text
+	case a == No:
 		return No | Unknown
 	}
-	return a | Yes | Unknown
-}
-
-// matchesAt reports whether an expression matches the address of a host, by either scheme, with
-// the rest of the URL.
-func (j judge) matchesAt(m map[string]any, host, value string) bool {
-	_, rest, _ := strings.Cut(value, "://")
-	_, path, _ := strings.Cut(rest, "/")
-	return slices.ContainsFunc([]string{"https", "http"}, func(scheme string) bool {
-		return j.text(m, scheme+"://"+host+"/"+path)&Yes != 0
-	})
+	return a | Unknown
 }

@@ -131,9 +131,7 @@ func wideLed(pattern, clean string, led led) Answer {
 			return No | Unknown
 		}
 		return Unknown
-	case isAboveGlob(clean, pattern), isAboveGlob(led.path, pattern):
-		return No | Unknown // a file holds nothing, and need not be told from a folder
-	case led.new, led.proc, strings.Contains(pattern, "**") && isAbove(folder, clean+"/", clean):
+	case mayHold(pattern, clean), mayHold(pattern, led.path), led.new, led.proc, strings.Contains(pattern, "**") && isAbove(folder, clean+"/", clean):
 		return No | Unknown
 	}
 	return No
@@ -158,11 +156,15 @@ func isAbove(dir, pattern, folder string) bool {
 	return dir == "/" || dir == folder || strings.HasPrefix(folder, dir+"/")
 }
 
-// isAboveGlob reports whether a folder matches the beginning of a pattern, before its first **.
-func isAboveGlob(dir, pattern string) bool {
-	patterns := strings.Split(lower(pattern), "/")
-	names := strings.Split(lower(strings.TrimSuffix(dir, "/")), "/")
-	return len(names) < len(patterns) && !slices.Contains(patterns[:len(names)], "**") && matchNames(patterns[:len(names)], names)
+// mayHold reports whether a folder may hold what a pattern names behind its first glob.
+func mayHold(pattern, dir string) bool {
+	parts := strings.Split(pattern, "/")
+	for i := range parts {
+		if matchPath(strings.Join(parts[:i], "/"), dir, true) {
+			return true
+		}
+	}
+	return false
 }
 
 // led is where a path leads to on this machine.

@@ -84,7 +84,7 @@ func narrowRecipient(pattern, value string) Answer {
 	if invisible := strings.ContainsFunc(value, func(r rune) bool { return unicode.Is(unicode.Cf, r) }); invisible && strings.HasPrefix(pattern, "@") {
 		return No | answer(strings.HasSuffix(strings.ToLower(value), strings.ToLower(pattern)))
 	}
-	if !address.MatchString(value) {
+	if !address.MatchString(value) || strings.ContainsAny(value, "%!`|'&;$") {
 		return No
 	}
 	cut := strings.LastIndexByte(pattern, '@')

@@ -385,6 +385,9 @@ func (j judge) amount(declared Argument, condition, value any) Answer {
 	return No | Unknown
 }
 
+// thousands is an amount that some read as thousands.
+var thousands = regexp.MustCompile(`^\d{1,3}\.\d{3}$`)
+
 func (j judge) figure(limits map[string]any, value any) Answer {
 	text, isText := value.(string)
 	if n, ok := value.(json.Number); ok {
@@ -403,7 +406,7 @@ func (j judge) figure(limits map[string]any, value any) Answer {
 		a = No
 	}
 	switch odd := trimmed != text || strings.ContainsAny(text, "eE"); {
-	case odd && j.narrow:
+	case (odd || thousands.MatchString(text)) && j.narrow:
 		return No
 	case odd:
 		return a | Unknown
@@ -501,7 +504,7 @@ func fold(s string) string {
 		switch {
 		case unicode.IsSpace(r):
 			r = ' '
-		case unicode.In(r, unicode.Cf, unicode.Cc, unicode.Variation_Selector):
+		case unicode.In(r, unicode.Cf, unicode.Cc, unicode.Variation_Selector), strings.ContainsRune("\u034f\u115f\u1160\u2800\u3164", r):
 			continue
 		default:
 			r = smallest(r)
