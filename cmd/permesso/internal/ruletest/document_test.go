@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,7 +48,8 @@ func TestRuleCheckerIsConsistent(t *testing.T) {
 		if narrow.Has(ruletest.Yes) && !wide.Has(ruletest.Yes) && !wide.Has(ruletest.Unknown) {
 			s.fail(fmt.Sprintf("%d: allow: %s, deny: %s\n%s\n%s", number, narrow, wide, p.request.requestData(), tomlOf(p.rule.Match)+p.declared["a"].Type))
 		}
-		if wide != ruletest.Yes || !p.canBeRespelled() {
+		lines := strings.Contains(p.request.requestData(), `\n`) && strings.Contains(tomlOf(p.rule.Match), `"matches"`)
+		if wide != ruletest.Yes || !p.canBeRespelled() || lines { // other blanks make other lines for an expression
 			continue
 		}
 		for _, v := range respell(p.respelledAs(), p.request.args["a"], tomlOf(p.rule.Match)) {
