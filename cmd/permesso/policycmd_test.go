@@ -80,10 +80,10 @@ would be allowed with this rule:
 would be allowed after permesso approve ID --always
 `},
 		{"a rule denies", `{"tool_name":"write_file","request_data":{"path":"` + project + `/.git/config","content":"hi"}}`, `write_file in coding (supervised)
-deny by rule 4
+deny by rule 5
       fs:write needs approval at autonomy supervised
-      rule "rule 4" denies it: git, an agent, a shell or ssh would run or obey it
-      rule "rule 3" allows it
+      rule "rule 5" denies it: git, an agent, a shell or ssh would run or obey it
+      rule "rule 4" allows it
 no single change of autonomy, rules, grants or taints allows it
 `},
 		{"nothing to change", `{"tool_name":"read_file","request_data":{"path":"` + project + `/main.go"}}`, `read_file in coding (supervised)

@@ -17,7 +17,7 @@ func benchRules() []policy.Rule {
 	for i := range rules {
 		r := policy.Rule{Name: fmt.Sprint("r", i), Outcome: approval.Outcome(i % 3)}
 		if i%2 == 0 {
-			r.Tool = policy.Names{"t", "u*"}
+			r.Tool = policy.Names{"t", "sh", "u*"}
 		}
 		c := policy.Condition{Field: "text", Contains: fmt.Sprint("x", i)}
 		switch i % 8 {
@@ -32,6 +32,7 @@ func benchRules() []policy.Rule {
 		case 5:
 			c = policy.Condition{Field: "amount", Min: fmt.Sprint(1000 + i), Currency: "EUR"}
 		case 6:
+			r.Tool = policy.Names{"sh"}
 			c = policy.Condition{Field: "command", Is: []string{fmt.Sprintf("p%d test [-v -run *] ...", i), fmt.Sprintf("git p%d ...", i)}}
 		case 7:
 			c = policy.Condition{Field: "json.a", Is: []string{fmt.Sprint("y", i)}}
@@ -85,6 +86,7 @@ func BenchmarkJudge(b *testing.B) {
 	write.Target, write.Declared = "/data/8/b.txt", benchArgs
 	write.Args = approval.Raw(`{"text":"Meeting at 5","path":"/data/7/a.txt","to":["ann@example.org","bob@example.org"],"url":"https://example.org/x?y=1","amount":"12.50","json":{"a":"b"}}`)
 	line := write
+	line.Tool = "sh"
 	line.Args = approval.Raw(`{"text":"Meeting at 5","path":"/data/7/a.txt","command":"go vet ./... && go test -v -run 'TestA|TestB' ./a ./b","json":{"a":"b"}}`)
 	for name, f := range map[string]approval.Facts{"decision": write, "command": line, "exec_cmd": execFacts(command("go test ./a ./b"))} {
 		for _, n := range []int{10, 10_000} {

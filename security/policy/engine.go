@@ -135,7 +135,7 @@ var emptyAccount account
 // evaluation collects the results of the five questions.
 type evaluation struct {
 	f       *approval.Facts
-	links   links
+	q       *request
 	rs      *ruleset
 	base    approval.Outcome // from table and rules
 	rule    string
@@ -172,29 +172,31 @@ func (w *View) Judge(f approval.Facts) approval.Ruling {
 	if e.Scan != nil {
 		found = e.Scan(&f) // outside the lock, because it is slow
 	}
-	l := e.linksOf(&f) // it reads the disk
+	q := e.request(&f) // it reads the disk
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	return e.judge(w.rules(), f, found, l)
+	return e.judge(w.rules(), q, found)
 }
 
-func (e *Engine) judge(rs *ruleset, f approval.Facts, found []approval.Finding, l links) approval.Ruling {
+// judge changes q's facts.
+func (e *Engine) judge(rs *ruleset, q *request, found []approval.Finding) approval.Ruling {
+	f := q.Facts
 	if f.Tool != "" && !f.KnownTool {
 		f.Capability, f.Trust = "", approval.Trust{} // the operator has not stated them
 	}
-	v := &evaluation{f: &f, rs: rs, links: l}
+	v := &evaluation{f: f, q: q, rs: rs}
 	lifted := e.judgeBase(v)
-	t := traitsOf(&f, v.trust)
+	t := traitsOf(f, v.trust)
 	e.judgeTrust(v, t, lifted)
 	v.judgeSecrets(found)
 	e.judgeLimits(v)
 	r := v.ruling()
 	if r.Soft = r.Outcome == approval.Ask && v.hardAsk == "" && !v.noGrant && !f.Question; r.Soft {
-		v.command, r.Exact, _ = commandOf(&f)
-		r.Exact = cmp.Or(r.Exact, exactProse(&f))
+		v.command, r.Exact, _ = commandOf(f)
+		r.Exact = cmp.Or(r.Exact, exactProse(f))
 		e.applyGrants(v, &r)
 	}
-	r.Secrets, r.Taints, r.Cost, r.Links = found, t.taints(), f.Cost, l.elsewhere()
+	r.Secrets, r.Taints, r.Cost, r.Links = found, t.taints(), f.Cost, q.links.elsewhere()
 	return r
 }
 
@@ -262,7 +264,7 @@ func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 }
 
 func (e *Engine) applyRules(v *evaluation) (lifted bool) {
-	q, evidence := newRequest(v.f, v.links), &evidenceIndex{of: &v.f.Evidence, resolve: v.links.or(e.Resolve)}
+	q, evidence := v.q, &evidenceIndex{of: &v.f.Evidence, resolve: v.q.links.or(e.Resolve)}
 	for _, r := range v.rs.rules { // deny rules come first, then ask, then allow
 		a := r.match(q)
 		if a == no {
@@ -461,7 +463,7 @@ func (e *Engine) applyGrants(v *evaluation, r *approval.Ruling) {
 	if e.grants == nil || v.rs.ungranted {
 		return
 	}
-	h, why := e.grants.covering(v.f, r.Exact, v.command, v.links)
+	h, why := e.grants.covering(v.f, r.Exact, v.command, v.q.links)
 	if h == nil {
 		if why != "" {
 			r.Reasons = append(r.Reasons, approval.Because(why))

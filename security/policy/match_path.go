@@ -11,7 +11,6 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/facts"
 )
 
@@ -167,14 +166,13 @@ func spellings(text string) []string {
 }
 
 // linksOf resolves the paths of a request: those of its arguments, and its target.
-func (e *Engine) linksOf(f *approval.Facts) (l links) {
+func (e *Engine) linksOf(q *request) (l links) {
 	if e.Resolve == nil {
 		return l
 	}
-	if targetKind(f) == "path_glob" {
-		l.written = append(l.written, f.Target)
+	if targetKind(q.Facts) == "path_glob" {
+		l.written = append(l.written, q.Target)
 	}
-	q := newRequest(f, l)
 	fields, err := q.args.all()
 	if err != nil {
 		return l

@@ -18,7 +18,7 @@ import (
 // placePattern is a rule's pattern of hosts: good.com, *.good.com, http://good.com:8080.
 type placePattern struct {
 	scheme, host, port string // port: "" for the usual one of the scheme
-	below              bool
+	below, isAddress   bool
 }
 
 func parsePlace(text string) (*placePattern, error) {
@@ -35,7 +35,9 @@ func parsePlace(text string) (*placePattern, error) {
 	if p.Odd || p.Host == "" || p.User || below && p.IP {
 		return nil, bad
 	}
-	return &placePattern{scheme, hostName(p.Host), p.Port, below}, nil
+	host := hostName(p.Host)
+	_, err := netip.ParseAddr(host)
+	return &placePattern{scheme, host, p.Port, below, err == nil}, nil
 }
 
 func withDefault(scheme string) string {
@@ -155,15 +157,14 @@ func (t *text) oddPlace() bool {
 // authority is what a program may take for the host of a URL.
 type authority struct {
 	scheme, host, port string // "": not stated
+	isAddress          bool
 }
 
 func (p *placePattern) matchesWide(a authority) matchResult {
 	port := a.port
-	if usual := map[string]string{"http": "80", "https": "443"}[a.scheme]; port == usual {
+	if a.scheme == "http" && port == "80" || a.scheme == "https" && port == "443" {
 		port = ""
 	}
-	_, err := netip.ParseAddr(p.host)
-	_, isAddress := addressOf(a.host)
 	switch {
 	case p.scheme != "" && a.scheme != "" && p.scheme != a.scheme, p.port != "" && a.scheme+a.port != "" && p.port != port:
 		return no
@@ -171,7 +172,7 @@ func (p *placePattern) matchesWide(a authority) matchResult {
 		return unknown
 	case p.namesWide(a.host):
 		return yes
-	case isAddress && err != nil:
+	case a.isAddress && !p.isAddress:
 		return unknown
 	}
 	return no
@@ -232,7 +233,7 @@ func authorityOf(scheme, s string) authority {
 	}
 	a.host = strings.TrimRight(a.host, ".")
 	if ip, ok := addressOf(a.host); ok {
-		a.host = ip.Unmap().String()
+		a.host, a.isAddress = ip.Unmap().String(), true
 	} else if ascii := facts.HostPlace(a.host).Host; ascii != "" {
 		a.host = strings.TrimRight(strings.ToLower(ascii), ".")
 	}
@@ -295,7 +296,29 @@ func matchRecipients(is []pattern, t *text, how reading) matchResult {
 	for _, r := range t.recipients {
 		all.add(matchRecipient(is, r, how))
 	}
+	if how == narrow {
+		return all.result()
+	}
+	if t.unquoted == nil {
+		t.unquoted = unquoted(t.recipients)
+	}
+	for _, r := range t.unquoted {
+		all.add(matchRecipient(is, r, how))
+	}
 	return all.result()
+}
+
+// unquoted are the recipients that a program may read in another spelling: in lower case and
+// other widths, without quotation marks and brackets around them.
+func unquoted(recipients []facts.Recipient) []facts.Recipient {
+	all := []facts.Recipient{}
+	for _, r := range recipients {
+		if plain := strings.Trim(fold(r.Text), "'\"`<> ."); plain != r.Text {
+			again, _ := facts.Recipients(plain)
+			all = append(all, again...)
+		}
+	}
+	return all
 }
 
 func matchRecipient(is []pattern, r facts.Recipient, how reading) matchResult {
@@ -333,10 +356,6 @@ func sameRecipientWide(want, r facts.Recipient) bool {
 	case r.Address == "" || want.Domain == "":
 		return want.Domain == "" && fold(r.Text) == fold(want.Text)
 	case r.Domain != want.Domain:
-		if plain := strings.Trim(fold(r.Text), "'\"`<> ."); plain != r.Text {
-			again, _ := facts.Recipients(plain)
-			return len(again) == 1 && again[0].Text != r.Text && sameRecipientWide(want, again[0])
-		}
 		return false
 	}
 	box := func(address string) string {

@@ -32,9 +32,9 @@ func (e *Engine) Reserve(f approval.Facts, given approval.Ruling, human bool) (u
 func (w *View) Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
 	e := w.e
 	f.Autonomy = grant.LowerLevel(f.Autonomy, grant.Full)
-	l := e.linksOf(&f)
+	q := e.request(&f)
 	if human {
-		if why := moved(given.Links, l.elsewhere()); !why.IsZero() {
+		if why := moved(given.Links, q.links.elsewhere()); !why.IsZero() {
 			return nil, &approval.Ruling{Outcome: approval.Deny, Rule: byLinks, Reasons: []approval.Reason{why}}
 		}
 	}
@@ -48,7 +48,7 @@ func (w *View) Reserve(f approval.Facts, given approval.Ruling, human bool) (und
 			now := v.ruling()
 			return nil, &now
 		}
-	} else if r = e.judge(rs, f, given.Secrets, l); r.Outcome != approval.Allow {
+	} else if r = e.judge(rs, q, given.Secrets); r.Outcome != approval.Allow {
 		return nil, &r
 	}
 	k := approval.Key{Workspace: f.Workspace, ID: f.RequestID}

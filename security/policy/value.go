@@ -37,17 +37,19 @@ type text struct {
 	folded      *string
 	lines       []string // as written and folded, the whole first
 	recipients  []facts.Recipient
+	unquoted    []facts.Recipient // in other spellings
 	authorities []authority
 	place, seen *facts.Place // as an address, and as written
 	spellings   []string
 	number      *big.Rat
 }
 
-func newRequest(f *approval.Facts, l links) *request {
-	q := &request{Facts: f, args: arguments{data: f.Args}, links: l, declared: f.Declared, values: map[string]*value{}}
+func (e *Engine) request(f *approval.Facts) *request {
+	q := &request{Facts: f, args: arguments{data: f.Args}, declared: f.Declared, values: map[string]*value{}}
 	if f.Tool == "" {
 		q.declared = facts.ReleaseArgs(f.ActionType)
 	}
+	q.links = e.linksOf(q)
 	return q
 }
 

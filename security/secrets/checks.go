@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"regexp"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -22,13 +23,18 @@ var checks = map[string]func(secret string) bool{
 
 // placeholder is text that stands for a secret: a variable, a template, a word for one.
 var (
-	placeholder = regexp.MustCompile(`^(?:\$[A-Za-z_{(\[].*|.*\$[A-Z_]{4,}|%[A-Za-z_({].*|.*(?:\{\{|\$\{|<[a-z]|://).*|[/~.]?/.*|@.*|[*.xX•#-]+|!.*\[.*|!vault.*|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)$`)
-	pretext     = regexp.MustCompile(`(?i)^(?:(?:your|my|our|the|some|any|enter|insert|change|replace|example|sample|dummy|fake|test|demo|placeholder|redacted|removed|hidden|secret|default|current|new|old)(?:[-_ .].*)?|changeme\d*|none|null|nil|true|false|undefined|string|required|optional|password\d?|passw(?:or)?t|passwd|pass|pw|pwd|user|guest|admin|token|postgres|root|hunter2|letmein|foobar|env|vault|stdin|prompt)$`)
-	reference   = regexp.MustCompile(`(?i)^(?:process|os|env|config|settings|self|this|args|opts|options|params|props|req|request|secrets?|vars?|values|data|input|form|user|account|credentials?|creds|ctx|c|s|t|r)\.\w`)
+	placeholder = lazy(`^(?:\$[A-Za-z_{(\[].*|.*\$[A-Z_]{4,}|%[A-Za-z_({].*|.*(?:\{\{|\$\{|<[a-z]|://).*|[/~.]?/.*|@.*|[*.xX•#-]+|!.*\[.*|!vault.*|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)$`)
+	pretext     = lazy(`(?i)^(?:(?:your|my|our|the|some|any|enter|insert|change|replace|example|sample|dummy|fake|test|demo|placeholder|redacted|removed|hidden|secret|default|current|new|old)(?:[-_ .].*)?|changeme\d*|none|null|nil|true|false|undefined|string|required|optional|password\d?|passw(?:or)?t|passwd|pass|pw|pwd|user|guest|admin|token|postgres|root|hunter2|letmein|foobar|env|vault|stdin|prompt)$`)
+	reference   = lazy(`(?i)^(?:process|os|env|config|settings|self|this|args|opts|options|params|props|req|request|secrets?|vars?|values|data|input|form|user|account|credentials?|creds|ctx|c|s|t|r)\.\w`)
 )
 
+// lazy compiles an expression on first use: most commands search nothing.
+func lazy(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
+
 func isPlaceholder(s string) bool {
-	return placeholder.MatchString(s) || pretext.MatchString(s) || reference.MatchString(s)
+	return placeholder().MatchString(s) || pretext().MatchString(s) || reference().MatchString(s)
 }
 
 // isPassword says whether s may be a password: no word or name, but letters with digits or

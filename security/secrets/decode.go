@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"html"
 	"io"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -16,19 +15,19 @@ import (
 // escape is a character of a text that is written in another way: percent encoding, an entity of
 // HTML, or what begins with a backslash in a string of a program.
 var (
-	escape    = regexp.MustCompile(`%[0-9A-Fa-f]{2}|&(?:#[0-9]|#[xX][0-9A-Fa-f]|[a-z]{2,6};)|\\[xuUnrt"'/0-7]`)
-	percent   = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
-	backslash = regexp.MustCompile(`\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]{1,6}\}|U[0-9A-Fa-f]{8}|[0-3][0-7]{2}|[nrt"'/\\])`)
+	escape    = lazy(`%[0-9A-Fa-f]{2}|&(?:#[0-9]|#[xX][0-9A-Fa-f]|[a-z]{2,6};)|\\[xuUnrt"'/0-7]`)
+	percent   = lazy(`%[0-9A-Fa-f]{2}`)
+	backslash = lazy(`\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]{1,6}\}|U[0-9A-Fa-f]{8}|[0-3][0-7]{2}|[nrt"'/\\])`)
 )
 
 // unescape decodes a word.
 func unescape(s string) (string, bool) {
 	t := s
-	if i := strings.IndexByte(s, '='); i >= 0 && percent.MatchString(s) {
+	if i := strings.IndexByte(s, '='); i >= 0 && percent().MatchString(s) {
 		t = s[:i] + strings.ReplaceAll(s[i:], "+", " ") // a query
 	}
-	t = percent.ReplaceAllStringFunc(t, func(x string) string { return number(x[1:], 16, true) })
-	t = backslash.ReplaceAllStringFunc(html.UnescapeString(t), func(x string) string {
+	t = percent().ReplaceAllStringFunc(t, func(x string) string { return number(x[1:], 16, true) })
+	t = backslash().ReplaceAllStringFunc(html.UnescapeString(t), func(x string) string {
 		switch x[1] {
 		case 'x':
 			return number(x[2:], 16, true)

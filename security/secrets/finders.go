@@ -1,7 +1,6 @@
 package secrets
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,7 +82,7 @@ func cardAt(text string, row [][2]int) int {
 			continue
 		}
 		number := strings.NewReplacer(" ", "", "-", "").Replace(text[begin:end])
-		if isCard(number) && !otherNumber.MatchString(text[max(0, begin-24):begin]) {
+		if isCard(number) && !otherNumber().MatchString(text[max(0, begin-24):begin]) {
 			return n
 		}
 	}
@@ -106,7 +105,7 @@ func lengthsOf(text string, row [][2]int) string {
 var inNumber = newByteSet(func(c byte) bool { return isAlnum(c) || strings.IndexByte("_./+-", c) >= 0 })
 
 // otherNumber stands before the number of something else.
-var otherNumber = regexp.MustCompile(`(?i)(?:\b(?:order|id|ref|reference|ticket|serial|parcel|invoice|tracking|message|timestamp)(?:[ _-]?(?:id|no|nr|number))?|(?:_|-|[a-z])(?-i:Id|ID|id))["']?[\s:=#.]{0,3}["']?$`)
+var otherNumber = lazy(`(?i)(?:\b(?:order|id|ref|reference|ticket|serial|parcel|invoice|tracking|message|timestamp)(?:[ _-]?(?:id|no|nr|number))?|(?:_|-|[a-z])(?-i:Id|ID|id))["']?[\s:=#.]{0,3}["']?$`)
 
 func isAlnum(c byte) bool { return isDigit(c) || letterBytes[c] }
 
@@ -195,7 +194,7 @@ func mod97(number []byte) (rest int) {
 }
 
 // A token of a Discord bot has three parts. The first is the base64 of the digits of its ID.
-var discord = regexp.MustCompile(`^([MNO][\w-]{22,27})\.[\w-]{6}\.[\w-]{27,45}`)
+var discord = lazy(`^([MNO][\w-]{22,27})\.[\w-]{6}\.[\w-]{27,45}`)
 
 const discordID = 28 // characters of the first part, at most
 
@@ -213,7 +212,7 @@ func findDiscordTokens(text string, found func(place)) {
 		for start > max(0, at-discordID) && isNamed(text[start-1]) && text[start-1] != '=' {
 			start--
 		}
-		if m := discord.FindStringSubmatch(text[start:min(len(text), at+60)]); m != nil && strings.Trim(exactBase64(m[1]), "0123456789") == "" && exactBase64(m[1]) != "" {
+		if m := discord().FindStringSubmatch(text[start:min(len(text), at+60)]); m != nil && strings.Trim(exactBase64(m[1]), "0123456789") == "" && exactBase64(m[1]) != "" {
 			found(place{start, start + len(m[0]), start})
 			at += 7
 		}

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // seedWords are the 2,048 English words of BIP-39, in their order, MIT license beside them.
@@ -13,13 +14,13 @@ import (
 var seedWords string
 
 // seedNumbers are the words' numbers, of 11 bits.
-var seedNumbers = func() map[string]int {
+var seedNumbers = sync.OnceValue(func() map[string]int {
 	all := map[string]int{}
 	for i, w := range strings.Fields(seedWords) {
 		all[w] = i
 	}
 	return all
-}()
+})
 
 // What stands between two words of a phrase: spaces, punctuation, the number in a list.
 const (
@@ -74,7 +75,7 @@ func phrasesIn(text string, row []seedWord, found func(place)) {
 	first := 0
 	for i := 0; i <= len(row); i++ {
 		if i < len(row) {
-			n, known := seedNumbers[lower(text[row[i].start:row[i].end])]
+			n, known := seedNumbers()[lower(text[row[i].start:row[i].end])]
 			if row[i].number = n; known {
 				continue
 			}

@@ -304,7 +304,7 @@ func isLineBreak(s string) bool {
 // escapedRuns are the words of text that have an escape.
 func escapedRuns(text string) (all [][2]int) {
 	for start, end := range printable.runs(text) {
-		if word := text[start:end]; strings.ContainsAny(word, `%&\`) && escape.MatchString(word) {
+		if word := text[start:end]; strings.ContainsAny(word, `%&\`) && escape().MatchString(word) {
 			all = append(all, [2]int{start, end})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
@@ -61,8 +62,21 @@ func (s *section) checkCondition(c policy.Condition, declared map[string]approva
 		s.warn(at, c.Field, didYouMean(name, sortedKeys(declared), ""), "rule never matches: its tool has no argument %s", quote(name))
 	}
 	if err != nil {
-		s.fail(at, c.Field, argsHint, "%s", visible(err.Error()))
+		s.fail(at, c.Field, conditionHint(c.Field, a.Type), "%s", visible(err.Error()))
 	}
+}
+
+// conditionHint is a condition that an argument of a type can meet, to paste.
+func conditionHint(name, kind string) string {
+	hint, typed := map[string]string{
+		facts.TypeCommand: `["go test ...", "git status"]`, facts.TypePath: `"/data/**"`, facts.TypeURL: `"good.com"`, facts.TypeHost: `"good.com"`,
+		facts.TypeRecipients: `["ann@example.org", "@example.org"]`, facts.TypeAmount: `{ max = "20.00" }`, facts.TypeNumber: "{ max = 10 }",
+		facts.TypeBool: "true", facts.TypeJSON: `{ json = '{"a":1}' }`,
+	}[kind]
+	if !typed {
+		hint = `{ contains = "standup" }`
+	}
+	return "args = { " + keyTOML(name) + " = " + hint + " }"
 }
 
 // condition reads the parts of one condition: { max = "20.00", currency = "EUR" }.
