@@ -48,7 +48,7 @@ email_ceiling = "reversible"
 [tools.count]
 verb = "count"
 summary = "{what}"
-target = "a file"
+target = "/srv/sheep"
 reversibility = "irreversible"
 capability = "fs:write"
 handler = { kind = "command", argv = ["/bin/sh", "-c", 'echo "$PERMESSO_REQUEST_ID" >>"$1"', "sh", "COUNTS"] }

@@ -46,9 +46,13 @@ func (p *pathPattern) fit(glob, name string) bool {
 	if p.literal {
 		return glob == name
 	}
-	folder := strings.TrimSuffix(literalFolder(glob), "/")
-	if !strings.HasPrefix(name, folder) {
-		return false
+	for i := 0; i < len(glob) && strings.IndexByte(meta, glob[i]) < 0; i++ { // most differ soon
+		if i >= len(name) {
+			break
+		}
+		if glob[i] != name[i] {
+			return false
+		}
 	}
 	ok, err := doublestar.Match(glob, name)
 	return err == nil && ok
@@ -66,8 +70,11 @@ func (p *pathPattern) matchesWide(name string) bool {
 // isBelow says whether the pattern names something below a folder, as far as its first **.
 func (p *pathPattern) isBelow(folder string) bool {
 	folder = strings.ToLower(strings.TrimSuffix(folder, "/"))
-	if strings.HasPrefix(p.folder, folder+"/") {
+	if rest, ok := strings.CutPrefix(p.folder, folder); ok && strings.HasPrefix(rest, "/") {
 		return true
+	}
+	if n := min(len(p.folder), len(folder)); p.folder[:n] != folder[:n] {
+		return false
 	}
 	glob, _, _ := strings.Cut(p.wide[0], "**")
 	for i, c := range glob {

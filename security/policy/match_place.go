@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -72,34 +73,42 @@ func matchPlace(is []pattern, t *text, isURL bool, how reading) matchResult {
 	if how == wide {
 		return matchPlaceWide(is, t)
 	}
-	text := t.as
-	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\\' }) {
+	if !t.looked {
+		t.looked = true
+		t.host, t.place = plainHost(t.as, isURL)
+	}
+	if t.host == "" {
 		return unknown
 	}
-	if !isURL {
-		if strings.Contains(text, "/") {
-			return unknown
-		}
-		text = "https://" + text
-	}
-	if t.place == nil {
-		p := facts.PlaceOf(text)
-		t.place = &p
-	}
-	v := t.place
-	host := hostName(v.Host)
-	if v.Odd || v.User || host == "" || strings.HasSuffix(host, ".") || v.Scheme != "https" && v.Scheme != "http" {
-		return unknown
-	}
-	if _, err := netip.ParseAddr(host); v.IP && err != nil {
-		return unknown // a number that some programs take for an address
-	}
-	if slices.Contains(strings.Split(host, "."), "") || !v.IP && strings.Trim(host, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" || v.Written != "" && strings.ToLower(v.Written) != v.Unicode {
-		return unknown // no name, or one that changes when it is looked up
-	}
+	host, v := t.host, t.place
 	return yesIf(slices.ContainsFunc(is, func(p pattern) bool {
 		return p.place != nil && p.place.names(host) && v.Port == p.place.port && (v.Scheme == withDefault(p.place.scheme) && (isURL || p.place.scheme == ""))
 	}))
+}
+
+// plainHost is the host of a URL, or a host itself, "" if programs may read another one.
+func plainHost(text string, isURL bool) (string, facts.Place) {
+	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\\' }) {
+		return "", facts.Place{}
+	}
+	if !isURL {
+		if strings.Contains(text, "/") {
+			return "", facts.Place{}
+		}
+		text = "https://" + text
+	}
+	v := facts.PlaceOf(text)
+	host := hostName(v.Host)
+	_, err := netip.ParseAddr(host)
+	switch {
+	case v.Odd || v.User || host == "" || v.Scheme != "https" && v.Scheme != "http":
+	case v.IP && err != nil: // a number that some programs take for an address
+	case slices.Contains(strings.Split(host, "."), ""), !v.IP && strings.Trim(host, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "":
+	case v.Written != "" && strings.ToLower(v.Written) != v.Unicode: // it changes when it is looked up
+	default:
+		return host, v
+	}
+	return "", v
 }
 
 // matchPlaceWide looks for a host in everything that a program may take for one.
@@ -313,7 +322,8 @@ func matchRecipients(is []pattern, t *text, how reading) matchResult {
 func unquoted(recipients []facts.Recipient) []facts.Recipient {
 	all := []facts.Recipient{}
 	for _, r := range recipients {
-		if plain := strings.Trim(fold(r.Text), "'\"`<> ."); plain != r.Text {
+		written := cmp.Or(r.Address, r.Text)
+		if plain := strings.Trim(fold(written), "'\"`<> ."); plain != written {
 			again, _ := facts.Recipients(plain)
 			all = append(all, again...)
 		}

@@ -184,7 +184,7 @@ func (c *condition) matchCurrency(q *request, a approval.Argument, how reading) 
 	case actual == "":
 		return unknown
 	case how == wide:
-		return yesIf(fold(actual) == fold(c.Currency))
+		return yesIf(strings.EqualFold(actual, c.Currency) || len(actual) != len(c.Currency) && fold(actual) == fold(c.Currency))
 	}
 	return yesIf(actual == c.Currency)
 }

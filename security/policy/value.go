@@ -39,7 +39,10 @@ type text struct {
 	recipients  []facts.Recipient
 	unquoted    []facts.Recipient // in other spellings
 	authorities []authority
-	place, seen *facts.Place // as an address, and as written
+	looked      bool
+	host        string      // as all programs read it; "": they may read another one
+	place       facts.Place // of host
+	seen        *facts.Place
 	spellings   []string
 	number      *big.Rat
 }
