@@ -10,8 +10,8 @@ import (
 	"github.com/permesso-dev/permesso/security/policy"
 )
 
-// benchRules are 100 rules with conditions of each type. Each is evaluated: it names no tool
-// or this one, and its first condition holds or comes last.
+// benchRules are 100 rules with conditions of each type. All but the eighth about commands are
+// evaluated for the tool t.
 func benchRules() []policy.Rule {
 	rules := make([]policy.Rule, 100)
 	for i := range rules {
@@ -26,10 +26,13 @@ func benchRules() []policy.Rule {
 		case 2:
 			c = policy.Condition{Field: "path", Is: []string{fmt.Sprintf("/srv/%d/**", i)}}
 		case 3:
+			r.Tool = policy.Names{"t"}
 			c = policy.Condition{Field: "to", Is: []string{fmt.Sprintf("@d%d.example.org", i), fmt.Sprintf("ann@e%d.example.org", i)}}
 		case 4:
+			r.Tool = policy.Names{"t"}
 			c = policy.Condition{Field: "url", Is: []string{fmt.Sprintf("*.d%d.example.org", i)}}
 		case 5:
+			r.Tool = policy.Names{"t"}
 			c = policy.Condition{Field: "amount", Min: fmt.Sprint(1000 + i), Currency: "EUR"}
 		case 6:
 			r.Tool = policy.Names{"sh"}

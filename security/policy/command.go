@@ -30,9 +30,12 @@ type command struct {
 // the digest of the request. why says why no grant can cover it. A tool's command has no
 // words if the tool does not declare exactly one.
 func commandOf(f *approval.Facts) (c command, exact string, why approval.Reason) {
+	if !onlyAgain(f) {
+		return c, "", approval.Because("command_none")
+	}
 	fields, err := codec.Fields(f.Args)
 	commands, rest := splitFields(f, fields)
-	if !onlyAgain(f) || err != nil || f.Tool == "" && len(commands) != 1 {
+	if err != nil || f.Tool == "" && len(commands) != 1 {
 		return c, "", approval.Because("command_none")
 	}
 	for _, x := range commands {

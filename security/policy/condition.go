@@ -3,7 +3,6 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"math/big"
 	"reflect"
 	"regexp"
 	"slices"
@@ -106,7 +105,7 @@ type condition struct {
 	equalText         string
 	equalIsText       bool
 	is                []pattern
-	max, min          *big.Rat
+	max, min          *number
 	matches, matchAny *regexp.Regexp // narrow and wide
 	part              string         // Contains, folded
 }
@@ -176,7 +175,7 @@ func (c Condition) compile() (*condition, error) {
 	}
 	for _, b := range []struct {
 		text string
-		to   **big.Rat
+		to   **number
 	}{{c.Max, &x.max}, {c.Min, &x.min}} {
 		if b.text == "" {
 			continue
@@ -185,9 +184,9 @@ func (c Condition) compile() (*condition, error) {
 		if !ok {
 			return nil, fmt.Errorf("the condition on %s: %q is not a decimal number", c.Field, b.text)
 		}
-		*b.to = d
+		*b.to = newNumber(d)
 	}
-	if x.max != nil && x.min != nil && x.max.Cmp(x.min) < 0 {
+	if x.max != nil && x.min != nil && x.max.cmp(x.min) < 0 {
 		return nil, fmt.Errorf("the condition on %s: min is above max", c.Field)
 	}
 	return x, x.compileMatches()
@@ -384,7 +383,7 @@ func textsOf(v approval.Raw) (texts []string, ok bool) {
 
 // matchEqual compares with one JSON value. Paths are compared as patterns are, so that a
 // link cannot lead elsewhere.
-func (c *condition) matchEqual(q *request, a approval.Argument, v approval.Raw, how reading) matchResult {
+func (c *condition) matchEqual(q *request, a *approval.Argument, v approval.Raw, how reading) matchResult {
 	as, isText := codec.Field{Value: v}.Text()
 	switch {
 	case a.Type == facts.TypePath && (isText || v.Kind() == '['):

@@ -15,7 +15,8 @@ import (
 
 // commandPattern is a rule's pattern of one simple command: go test [-v -run *] ...
 type commandPattern struct {
-	words []patternWord
+	words   []patternWord
+	program string // in lower case, without folders
 }
 
 type patternWord struct {
@@ -67,6 +68,7 @@ func parseCommandPattern(text string) (*commandPattern, error) {
 	case p.words[0].isAny():
 		return nil, errors.New("a command pattern begins with the name of a program")
 	}
+	p.program = strings.ToLower(path.Base(p.words[0].text))
 	return p, nil
 }
 
@@ -79,6 +81,9 @@ func (p *commandPattern) closed() bool {
 
 // covers says whether the pattern matches all words of a command, narrowly.
 func (p *commandPattern) covers(words []string) bool {
+	if len(words) == 0 || words[0] != p.words[0].text {
+		return false
+	}
 	type place struct{ p, w int }
 	seen := map[place]bool{}
 	var from func(at place, options map[string]bool) bool
@@ -132,39 +137,67 @@ func optionWords(options map[string]bool, words []string) int {
 // shellLine is a command, parsed.
 type shellLine struct {
 	facts.Shell
-	valid bool
+	valid  bool
+	top    [][]string // the words of its own commands
+	unsure bool       // a part of it cannot be told
+	calls  []call
 }
 
-func parseShell(v approval.Raw) shellLine {
+// call is a program that a line starts, with what a deny compares.
+type call struct {
+	program   string // in lower case, without folders
+	uncertain bool   // of the program
+	given     []string
+	open      bool     // it gets other words, too
+	names     []string // of programs that it may start, in lower case
+}
+
+func parseShell(v approval.Raw) *shellLine {
+	s := &shellLine{}
 	if line, ok := (codec.Field{Value: v}).Text(); ok {
 		parsed, err := facts.ParseCommand(line)
-		return shellLine{parsed, err == nil}
+		s.Shell, s.valid = parsed, err == nil
+	} else if words, why := wordsOf(codec.Field{Value: v}); why.IsZero() && len(words) > 0 {
+		s.Shell, s.valid = facts.ParseArgv(words), true
 	}
-	words, why := wordsOf(codec.Field{Value: v})
-	if !why.IsZero() || len(words) == 0 {
-		return shellLine{}
+	s.unsure = s.Unread || s.Differs || len(s.Defines) > 0
+	for i, command := range s.Commands {
+		if command.In < 0 {
+			s.top = append(s.top, texts(command.Words))
+		}
+		s.unsure = s.unsure || readsCommands(s.Shell, i)
+		more := false
+		for _, w := range command.Assigns { // PAGER='rm x' git log
+			s.calls = append(s.calls, call{names: namesIn(w.Text)})
+		}
+		for _, words := range command.Invocations() {
+			c := call{
+				program: strings.ToLower(path.Base(words[0].Text)), uncertain: uncertain(words[0]), given: texts(words[1:]),
+				open: more || slices.ContainsFunc(words[1:], uncertain), names: startable(words),
+			}
+			s.calls = append(s.calls, c)
+			more = more || appends[c.program]
+		}
 	}
-	return shellLine{facts.ParseArgv(words), true}
+	return s
 }
 
 // matchCommand evaluates command patterns.
 func (c *condition) matchCommand(v *value, raw approval.Raw, how reading) matchResult {
 	if v.shell == nil { // a command is an argument, of which there is one value
-		parsed := parseShell(raw)
-		v.shell = &parsed
+		v.shell = parseShell(raw)
 	}
 	s := v.shell
-	if !s.valid {
+	switch {
+	case !s.valid:
 		return unknown
-	}
-	if how == wide {
-		return matchCommandsWide(c.is, s.Shell)
-	}
-	if !s.Sequence {
+	case how == wide:
+		return matchCommandsWide(c.is, s)
+	case !s.Sequence:
 		return no
 	}
-	for _, command := range s.Commands {
-		if command.In < 0 && !slices.ContainsFunc(c.is, func(p pattern) bool { return p.command != nil && p.command.covers(texts(command.Words)) }) {
+	for _, words := range s.top {
+		if !slices.ContainsFunc(c.is, func(p pattern) bool { return p.command != nil && p.command.covers(words) }) {
 			return no
 		}
 	}
@@ -180,33 +213,18 @@ func texts(words []facts.Word) []string {
 }
 
 // matchCommandsWide looks for a pattern in every command of a line.
-func matchCommandsWide(is []pattern, s facts.Shell) matchResult {
+func matchCommandsWide(is []pattern, s *shellLine) matchResult {
 	best := no
-	if s.Unread || s.Differs || len(s.Defines) > 0 {
+	if s.unsure {
 		best = unknown
 	}
-	for i, command := range s.Commands {
-		if readsCommands(s, i) {
-			best = max(best, unknown)
+	for i := range is {
+		p := is[i].command
+		if p == nil {
+			return unknown
 		}
-		more := false
-		for _, p := range is {
-			if p.command != nil && slices.ContainsFunc(command.Assigns, func(w facts.Word) bool { return mentions(w.Text, path.Base(p.command.words[0].text)) }) {
-				best = max(best, unknown) // PAGER='rm x' git log
-			}
-		}
-		for _, words := range command.Invocations() {
-			for _, p := range is {
-				if p.command == nil {
-					best = max(best, unknown)
-					continue
-				}
-				best = max(best, p.command.occursIn(words, more))
-				if best == no && mayStart(words, path.Base(p.command.words[0].text)) {
-					best = unknown
-				}
-			}
-			more = more || appends[path.Base(words[0].Text)]
+		for j := range s.calls {
+			best = max(best, p.occursIn(&s.calls[j]))
 		}
 	}
 	return best
@@ -226,64 +244,60 @@ func readsCommands(s facts.Shell, i int) bool {
 }
 
 // occursIn says whether a program with its arguments matches the pattern, widely.
-// more says that the program gets other words, too.
-func (p *commandPattern) occursIn(words []facts.Word, more bool) matchResult {
-	switch program := words[0]; {
-	case uncertain(program):
-		return unknown
-	case !strings.EqualFold(path.Base(program.Text), path.Base(p.words[0].text)):
-		return no
+func (p *commandPattern) occursIn(c *call) matchResult {
+	missing := no
+	if slices.ContainsFunc(c.names, func(n string) bool { return n == p.program || n[0] == '-' && strings.HasSuffix(n, p.program) }) {
+		missing = unknown
 	}
-	open := more || slices.ContainsFunc(words[1:], uncertain)
-	given := texts(words[1:])
-	rest := given
+	switch {
+	case c.uncertain:
+		return unknown
+	case c.program != p.program:
+		return missing
+	case c.open:
+		missing = unknown
+	}
+	rest := c.given
 	for _, w := range p.words[1:] {
 		found := false
 		switch {
 		case w.isAny():
 			continue
 		case strings.HasPrefix(w.text, "-"):
-			found = hasOption(given, w.text)
+			found = hasOption(c.given, w.text)
 		default:
 			i := slices.IndexFunc(rest, func(g string) bool { return sameWord(g, w.text) })
 			if found = i >= 0; found {
 				rest = rest[i+1:]
 			}
 		}
-		switch {
-		case !found && open:
-			return unknown
-		case !found:
-			return no
+		if !found {
+			return missing
 		}
 	}
 	return yes
 }
 
-// mayStart says whether a program runs what its other words say, and they name a program.
-func mayStart(words []facts.Word, name string) bool {
+// startable are the names in the words of a program that it may start: all if it runs
+// others, else those that an option, an assignment or a path gives.
+func startable(words []facts.Word) (names []string) {
 	program := strings.ToLower(path.Base(words[0].Text))
 	runs := interprets(program) || starters[program] || strings.HasPrefix(program, "-")
 	for i, w := range words[1:] {
-		option := strings.HasPrefix(words[i].Text, "-") && refuseOption([]string{"", words[i].Text}).Code != ""
 		switch {
-		case strings.Contains(w.Text, "/") && strings.EqualFold(path.Base(w.Text), name): // ln -s /bin/rm x
-			return true
-		case !runs && !option && !strings.ContainsAny(w.Text, "!=") && refuseOption([]string{"", w.Text}).Code == "":
-			continue
-		case mentions(w.Text, name):
-			return true
+		case runs, strings.HasPrefix(words[i].Text, "-") && isRunningOption(words[i].Text), strings.ContainsAny(w.Text, "!="), isRunningOption(w.Text):
+			names = append(names, namesIn(w.Text)...)
+		case strings.Contains(w.Text, "/"): // ln -s /bin/rm x
+			names = append(names, strings.ToLower(path.Base(w.Text)))
 		}
 	}
-	return false
+	return names
 }
 
-// mentions says whether the name of a program stands in a text.
-func mentions(text, name string) bool {
-	return slices.ContainsFunc(strings.FieldsFunc(text, isNoName), func(s string) bool {
-		return strings.EqualFold(s, name) || s[0] == '-' && strings.HasSuffix(strings.ToLower(s), strings.ToLower(name))
-	})
-}
+func isRunningOption(w string) bool { return refuseOption([]string{"", w}).Code != "" }
+
+// namesIn are the words of a text that may be names of programs, in lower case.
+func namesIn(text string) []string { return strings.FieldsFunc(strings.ToLower(text), isNoName) }
 
 // starters run programs, besides other things that they do.
 var starters = set(strings.Fields("docker podman kubectl npm pnpm yarn repeat noglob nocorrect and not caffeinate busybox toybox proxychains"))

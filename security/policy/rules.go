@@ -64,8 +64,9 @@ func (r Rule) Check() error {
 // rule is a Rule, compiled.
 type rule struct {
 	Rule
-	args   []*condition
-	target []pattern
+	args     []*condition
+	target   []pattern
+	windowed bool
 }
 
 func (r Rule) compile() (*rule, error) {
@@ -82,7 +83,7 @@ func (r Rule) compile() (*rule, error) {
 			return fail("%q is not one of the 13 capabilities", name)
 		}
 	}
-	x := &rule{Rule: r}
+	x := &rule{Rule: r, windowed: r.When != Window{}}
 	for _, t := range r.Target {
 		if t == "" || strings.HasPrefix(t, "/") && !doublestar.ValidatePattern(t) {
 			return fail("%q is not a valid glob", t)
@@ -161,19 +162,15 @@ func (x *rule) resolve(resolve func(string) (string, error)) {
 // match says whether the rule applies to a request. Names come first, because they are
 // cheap.
 func (x *rule) match(q *request) matchResult {
-	worst := yes
-	for _, p := range [...]struct {
-		names Names
-		name  string
-	}{{x.Tool, q.Tool}, {x.Workspace, q.Workspace}, {x.Session, q.SessionID}, {x.Client, q.ClientID}} {
-		if worst = min(worst, p.names.match(p.name)); worst == no {
-			return no
-		}
-	}
-	if len(x.Capability) > 0 && !slices.Contains(x.Capability, q.Capability) ||
-		len(x.Approver) > 0 && !slices.Contains(x.Approver, q.Principal) || !x.When.contains(q.Now) {
+	switch {
+	case len(x.Tool) > 0 && x.Tool.match(q.Tool) == no, len(x.Workspace) > 0 && x.Workspace.match(q.Workspace) == no,
+		len(x.Session) > 0 && x.Session.match(q.SessionID) == no, len(x.Client) > 0 && x.Client.match(q.ClientID) == no,
+		len(x.Capability) > 0 && !slices.Contains(x.Capability, q.Capability),
+		len(x.Approver) > 0 && !slices.Contains(x.Approver, q.Principal),
+		x.windowed && !x.When.contains(q.Now):
 		return no
 	}
+	worst := yes
 	how := reading(x.Outcome != approval.Allow)
 	if len(x.target) > 0 {
 		worst = min(worst, x.matchTarget(q, how))
@@ -211,7 +208,7 @@ func (x *rule) matchOnly(q *request) matchResult {
 	switch {
 	case err != nil:
 		return unknown
-	case slices.ContainsFunc(fields, func(a argument) bool { return !x.mentions(a.Name) }):
+	case slices.ContainsFunc(fields, func(a codec.Field) bool { return !x.mentions(a.Name) }):
 		return no
 	}
 	return yes
@@ -230,27 +227,20 @@ func (r *Rule) hasCondition(argument string) bool {
 func (n Names) Include(name string) bool { return n.match(name) == yes }
 
 func (n Names) match(name string) matchResult {
-	best := yes
-	for i, pattern := range n {
-		if i == 0 {
-			best = no
+	for _, pattern := range n {
+		if matchName(pattern, name) == yes {
+			return yes
 		}
-		best = max(best, matchName(pattern, name))
 	}
-	return best
+	return yesIf(len(n) == 0)
 }
 
 // exactly says whether a name stands among the names, without a star.
 func (n Names) exactly(name string) bool { return name != "" && slices.Contains(n, name) }
 
 func matchName(pattern, name string) matchResult {
-	switch prefix, star := strings.CutSuffix(pattern, "*"); {
-	case badPattern(pattern):
-		return unknown
-	case star && strings.HasPrefix(name, prefix), pattern == name:
-		return yes
-	}
-	return no
+	prefix, star := strings.CutSuffix(pattern, "*")
+	return yesIf(pattern == name || star && strings.HasPrefix(name, prefix))
 }
 
 func badPattern(pattern string) bool {
@@ -292,40 +282,28 @@ type arguments struct {
 	data   approval.Raw
 	read   bool
 	err    error
-	fields []argument
+	fields []codec.Field
 }
 
-type argument struct {
-	codec.Field
-	text   string
-	isText bool
-}
-
-func (a *arguments) all() ([]argument, error) {
-	if a.read {
-		return a.fields, a.err
-	}
-	a.read = true
-	fields, err := codec.Fields(a.data)
-	a.err = err
-	for _, f := range fields {
-		text, ok := f.Text()
-		a.fields = append(a.fields, argument{f, text, ok})
+func (a *arguments) all() ([]codec.Field, error) {
+	if !a.read {
+		a.read = true
+		a.fields, a.err = codec.Fields(a.data)
 	}
 	return a.fields, a.err
 }
 
-func (a *arguments) named(name string) (argument, bool) {
+func (a *arguments) named(name string) (codec.Field, bool) {
 	all, err := a.all()
 	if err != nil {
-		return argument{}, false
+		return codec.Field{}, false
 	}
-	for i := range all {
-		if all[i].Name == name {
-			return all[i], true
+	for _, f := range all {
+		if f.Name == name {
+			return f, true
 		}
 	}
-	return argument{}, false
+	return codec.Field{}, false
 }
 
 // compact removes white space from a value. It keeps digits and escapes.
@@ -350,7 +328,7 @@ func (x *rule) coversArguments(q *request) bool {
 		return false
 	}
 	fields, err := q.args.all()
-	return err == nil && !slices.ContainsFunc(fields, func(a argument) bool { return !x.hasCondition(a.Name) })
+	return err == nil && !slices.ContainsFunc(fields, func(a codec.Field) bool { return !x.hasCondition(a.Name) })
 }
 
 // destinations are the types of arguments that say where something goes. A command or

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"math/big"
 	"slices"
 	"strings"
 
@@ -22,6 +21,7 @@ type request struct {
 // value is the value of an argument, or the values of a member of one.
 type value struct {
 	argument approval.Argument
+	types    []approval.Argument // of each of raw
 	raw      []approval.Raw
 	missing  bool // a member is not there
 	texts    [][]*text
@@ -44,7 +44,7 @@ type text struct {
 	place       facts.Place // of host
 	seen        *facts.Place
 	spellings   []string
-	number      *big.Rat
+	number      *number
 }
 
 func (e *Engine) request(f *approval.Facts) *request {
@@ -63,8 +63,11 @@ func (q *request) value(c *condition) *value {
 	}
 	v := q.find(c)
 	if v != nil {
-		v.texts, v.isText = make([][]*text, len(v.raw)), make([]bool, len(v.raw))
+		v.texts, v.isText, v.types = make([][]*text, len(v.raw)), make([]bool, len(v.raw)), make([]approval.Argument, len(v.raw))
 		for i, raw := range v.raw {
+			if v.types[i] = v.argument; v.argument == (approval.Argument{}) {
+				v.types[i] = memberType(raw) // as it stands there
+			}
 			var all []string
 			all, v.isText[i] = textsOf(raw)
 			for _, s := range all {
@@ -93,13 +96,8 @@ func (q *request) find(c *condition) *value {
 	return v
 }
 
-// typeOf is how value i is read: as declared, a member as it stands there.
-func (v *value) typeOf(i int) approval.Argument {
-	if v.argument != (approval.Argument{}) {
-		return v.argument
-	}
-	return memberType(v.raw[i])
-}
+// typeOf is how value i is read.
+func (v *value) typeOf(i int) *approval.Argument { return &v.types[i] }
 
 // numbers are the texts of value i, or the number that it is.
 func (v *value) numbers(i int) ([]*text, bool) {
