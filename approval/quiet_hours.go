@@ -14,10 +14,15 @@ func (n QuietHours) Covers(t time.Time) bool {
 	if n.From == n.To {
 		return false
 	}
-	at := time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute +
-		time.Duration(t.Second())*time.Second + time.Duration(t.Nanosecond())
+	at := TimeOfDay(t)
 	if n.From < n.To {
 		return n.From <= at && at < n.To
 	}
 	return at >= n.From || at < n.To // across midnight
+}
+
+// TimeOfDay is what clocks show in t's own time zone, as the time since midnight.
+func TimeOfDay(t time.Time) time.Duration {
+	return time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute +
+		time.Duration(t.Second())*time.Second + time.Duration(t.Nanosecond())
 }

@@ -81,15 +81,12 @@ func (q *request) value(c *condition) *value {
 
 func (q *request) find(c *condition) *value {
 	a, ok := q.args.named(c.path[0])
-	whole, dotted := q.args.named(c.Field)
-	declared, isName := q.declared[c.Field]
+	_, dotted := q.args.named(c.Field)
 	switch {
-	case len(c.path) > 1 && isName && dotted && !ok: // a name with dots
-		return &value{argument: declared, raw: []approval.Raw{whole.Value}}
 	case !ok, len(c.path) > 1 && dotted:
 		return nil
 	case len(c.path) == 1:
-		return &value{argument: declared, raw: []approval.Raw{a.Value}}
+		return &value{argument: q.declared[c.Field], raw: []approval.Raw{a.Value}}
 	}
 	v := &value{}
 	v.raw, v.missing = members(a.Value, c.path[1:])

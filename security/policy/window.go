@@ -1,6 +1,10 @@
 package policy
 
-import "time"
+import (
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+)
 
 // Window is a part of the week. The zero Window is always.
 type Window struct {
@@ -15,17 +19,12 @@ func (w Window) contains(t time.Time) bool {
 		w.Zone = time.Local
 	}
 	t = t.In(w.Zone)
-	at := time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute +
-		time.Duration(t.Second())*time.Second + time.Duration(t.Nanosecond())
-	day := int(t.Weekday())
-	switch {
-	case w.From == w.To:
-	case w.From < w.To && (at < w.From || at >= w.To):
+	if w.From != w.To && !(approval.QuietHours{From: w.From, To: w.To}).Covers(t) {
 		return false
-	case w.From > w.To && at < w.To:
+	}
+	day := t.Weekday()
+	if w.From > w.To && approval.TimeOfDay(t) < w.To {
 		day = (day + 6) % 7
-	case w.From > w.To && at < w.From:
-		return false
 	}
 	return w.Days == [7]bool{} || w.Days[day]
 }

@@ -74,7 +74,7 @@ func (s *Scanner) tokensOf(l *leaf) []token {
 // proves says whether what the rule found is a secret by its own form. A name before it
 // proves nothing: an agent could write "api_key: payEve900EUR" to hide words.
 func (r *rule) proves(secret string) bool {
-	return !r.Generic && r.Check == ""
+	return !r.Generic && r.Check == "" && r.ID != "curl-auth-header"
 }
 
 // isLetterIn says whether the part of a match before the secret is more than a boundary.
