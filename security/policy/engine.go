@@ -430,7 +430,7 @@ func (v *evaluation) judgeSecrets(found []approval.Finding) {
 	switch {
 	case len(found) == 0:
 		return
-	case byTool == approval.Allow.String() && v.f.KnownTool:
+	case byTool == approval.Allow.String():
 		v.addReason("secret_allow", "tool", v.f.Tool, "kind", found[0].Kind)
 		return
 	case byTool == approval.Deny.String():
