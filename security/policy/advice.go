@@ -57,7 +57,7 @@ func (c Condition) NeverAllows(kind string) string {
 		return ""
 	case hasLineBreak(c.Contains):
 		return "contains matches no text with a line break"
-	case x.max != nil && x.min == nil && x.max.exact.Sign() < 0:
+	case x.max != nil && x.min == nil && x.max.exact().Sign() < 0:
 		return "without min nothing below 0 matches"
 	case x.equals.Value == nil:
 		return ""

@@ -100,6 +100,7 @@ func readAsText(kind string) bool {
 // condition is a Condition, compiled.
 type condition struct {
 	Condition
+	slot              int      // of Field, among those of a ruleset
 	path              []string // the members of Field
 	equals            codec.Field
 	equalText         string
@@ -180,11 +181,10 @@ func (c Condition) compile() (*condition, error) {
 		if b.text == "" {
 			continue
 		}
-		d, ok := parseDecimal(b.text)
-		if !ok {
+		if _, ok := parseDecimal(b.text); !ok {
 			return nil, fmt.Errorf("the condition on %s: %q is not a decimal number", c.Field, b.text)
 		}
-		*b.to = newNumber(d)
+		*b.to = newNumber(b.text)
 	}
 	if x.max != nil && x.min != nil && x.max.cmp(x.min) < 0 {
 		return nil, fmt.Errorf("the condition on %s: min is above max", c.Field)
@@ -241,9 +241,9 @@ func (t *tally) result() matchResult {
 func (c *condition) match(q *request, how reading) matchResult {
 	v := q.value(c)
 	switch {
-	case c.isEmpty() && (v == nil || v.raw[0].Kind() == 'n' || string(compact(v.raw[0])) == "[]"):
+	case c.isEmpty() && (v == none || v.raw[0].Kind() == 'n' || string(compact(v.raw[0])) == "[]"):
 		return yes
-	case v == nil:
+	case v == none:
 		return unknown
 	case len(v.raw) == 1 && !v.missing:
 		return c.matchValue(q, v, 0, how)

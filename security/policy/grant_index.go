@@ -31,7 +31,7 @@ type grantIndex struct {
 type indexKey struct {
 	form         string
 	parts        string // what the grant is bound to
-	folder, last string // only of a glob
+	folder, last string // of a glob; of a command's pattern the other arguments' digest, and its first words
 }
 
 func newGrantIndex() *grantIndex {
@@ -51,7 +51,7 @@ func keyOf(g *grant.Grant) indexKey {
 	case g.Form == grant.Again:
 		k.last = g.Digest
 	case g.Form == grant.Command:
-		k.folder, k.last = g.Digest, g.Words[0]
+		k.folder, k.last = g.Digest, literalWords(g.Words)
 	}
 	return k
 }
@@ -149,14 +149,26 @@ func (c *grantIndex) each(k indexKey, f func(*grantEntry)) {
 }
 
 func (c *grantIndex) command(cmd command, holder string, note func(*grantEntry)) {
-	if len(cmd.words) == 0 {
-		return
+	for n := range min(len(cmd.words), maxLiteralWords) {
+		k := indexKey{form: grant.Command, parts: holder, folder: cmd.rest, last: strings.Join(cmd.words[:n+1], sep)}
+		c.each(k, func(h *grantEntry) {
+			if MatchWords(h.Words, cmd.words) {
+				note(h)
+			}
+		})
 	}
-	c.each(indexKey{form: grant.Command, parts: holder, folder: cmd.rest, last: cmd.words[0]}, func(h *grantEntry) {
-		if MatchWords(h.Words, cmd.words) {
-			note(h)
-		}
-	})
+}
+
+// maxLiteralWords bounds the words of a pattern that are in its key.
+const maxLiteralWords = 4
+
+// literalWords are the first words of a pattern, which a command must have as well.
+func literalWords(pattern []string) string {
+	n := slices.Index(pattern, anyWords)
+	if n < 0 {
+		n = len(pattern)
+	}
+	return strings.Join(pattern[:min(n, maxLiteralWords)], sep)
 }
 
 func (c *grantIndex) target(f *approval.Facts, holder string, l links, note func(*grantEntry)) {

@@ -96,16 +96,29 @@ func matchPath(is []pattern, t *text, l links, how reading) matchResult {
 	if how == wide {
 		return matchPathWide(is, t, l)
 	}
-	text := t.as
-	cleaned := path.Clean(text)
-	leads, direct := l.to[text], l.to[cleaned] // a program may clean a path before it opens it
-	if !plainPath(text) || !plainPath(leads) || !plainPath(direct) {
+	if t.path == nil {
+		t.path = newNamedPath(t.as, l)
+	}
+	if !t.path.plain {
 		return unknown
 	}
 	matches := func(name string) bool {
 		return slices.ContainsFunc(is, func(p pattern) bool { return p.path != nil && p.path.matches(name) })
 	}
-	return yesIf(matches(cleaned) && matches(leads) && matches(direct))
+	return yesIf(matches(t.path.cleaned) && matches(t.path.leads) && matches(t.path.direct))
+}
+
+// namedPath is a path, and where it leads. A program may clean it before it opens it.
+type namedPath struct {
+	cleaned, leads, direct string
+	plain                  bool // every program reads all of them alike
+}
+
+func newNamedPath(text string, l links) *namedPath {
+	cleaned := path.Clean(text)
+	p := &namedPath{cleaned: cleaned, leads: l.to[text], direct: l.to[cleaned]}
+	p.plain = plainPath(text) && plainPath(p.leads) && plainPath(p.direct)
+	return p
 }
 
 // plainPath says whether every program reads a path alike.

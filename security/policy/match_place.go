@@ -63,7 +63,8 @@ func (p *placePattern) namesWide(host string) bool { return p.names(host) || hos
 
 func (p *placePattern) names(host string) bool {
 	if p.below {
-		return strings.HasSuffix(host, "."+p.host)
+		rest, ok := strings.CutSuffix(host, p.host)
+		return ok && strings.HasSuffix(rest, ".")
 	}
 	return host == p.host
 }
@@ -80,10 +81,13 @@ func matchPlace(is []pattern, t *text, isURL bool, how reading) matchResult {
 	if t.host == "" {
 		return unknown
 	}
-	host, v := t.host, t.place
-	return yesIf(slices.ContainsFunc(is, func(p pattern) bool {
-		return p.place != nil && p.place.names(host) && v.Port == p.place.port && (v.Scheme == withDefault(p.place.scheme) && (isURL || p.place.scheme == ""))
-	}))
+	for i := range is {
+		p := is[i].place
+		if p != nil && p.names(t.host) && t.place.Port == p.port && t.place.Scheme == withDefault(p.scheme) && (isURL || p.scheme == "") {
+			return yes
+		}
+	}
+	return no
 }
 
 // plainHost is the host of a URL, or a host itself, "" if programs may read another one.
@@ -120,13 +124,13 @@ func matchPlaceWide(is []pattern, t *text) matchResult {
 	if t.oddPlace() {
 		best = unknown
 	}
-	for _, a := range t.authorities {
-		for _, p := range is {
-			if p.place == nil {
+	for i := range t.authorities {
+		for j := range is {
+			if is[j].place == nil {
 				best = max(best, unknown)
 				continue
 			}
-			best = max(best, p.place.matchesWide(a))
+			best = max(best, is[j].place.matchesWide(&t.authorities[i]))
 		}
 	}
 	return best
@@ -154,13 +158,18 @@ func (t *text) urls() (all []string) {
 // oddPlace says whether programs may read different hosts in it.
 func (t *text) oddPlace() bool {
 	if t.seen == nil {
-		plain := facts.HostPlace(t.as)
-		if strings.Contains(t.as, "://") {
-			plain = facts.PlaceOf(t.as)
+		t.seen = new(facts.Place)
+		switch {
+		case !strings.Contains(t.as, "://"):
+			*t.seen = facts.HostPlace(t.as)
+		case t.looked && t.place.Host != "": // it was read already
+			*t.seen = t.place
+		default:
+			*t.seen = facts.PlaceOf(t.as)
 		}
-		t.seen = &plain
 	}
-	return t.seen.Odd || t.seen.User || t.seen.Host == ""
+	_, err := netip.ParseAddr(hostName(t.seen.Host))
+	return t.seen.Odd || t.seen.User || t.seen.Host == "" || t.seen.IP && err != nil
 }
 
 // authority is what a program may take for the host of a URL.
@@ -169,7 +178,7 @@ type authority struct {
 	isAddress          bool
 }
 
-func (p *placePattern) matchesWide(a authority) matchResult {
+func (p *placePattern) matchesWide(a *authority) matchResult {
 	port := a.port
 	if a.scheme == "http" && port == "80" || a.scheme == "https" && port == "443" {
 		port = ""
@@ -241,10 +250,13 @@ func authorityOf(scheme, s string) authority {
 		a.host = decoded
 	}
 	a.host = strings.TrimRight(a.host, ".")
-	if ip, ok := addressOf(a.host); ok {
+	if _, ok := addressOf(a.host); !ok {
+		if ascii := facts.HostPlace(a.host).Host; ascii != "" {
+			a.host = strings.TrimRight(strings.ToLower(ascii), ".")
+		}
+	}
+	if ip, ok := addressOf(a.host); ok { // also with dots of another script
 		a.host, a.isAddress = ip.Unmap().String(), true
-	} else if ascii := facts.HostPlace(a.host).Host; ascii != "" {
-		a.host = strings.TrimRight(strings.ToLower(ascii), ".")
 	}
 	return a
 }
@@ -302,8 +314,8 @@ func matchRecipients(is []pattern, t *text, how reading) matchResult {
 		t.recipients, _ = facts.Recipients(t.as)
 	}
 	all := tally{how: how}
-	for _, r := range t.recipients {
-		all.add(matchRecipient(is, r, how))
+	for i := range t.recipients {
+		all.add(matchRecipient(is, &t.recipients[i], how))
 	}
 	if how == narrow {
 		return all.result()
@@ -311,8 +323,8 @@ func matchRecipients(is []pattern, t *text, how reading) matchResult {
 	if t.unquoted == nil {
 		t.unquoted = unquoted(t.recipients)
 	}
-	for _, r := range t.unquoted {
-		all.add(matchRecipient(is, r, how))
+	for i := range t.unquoted {
+		all.add(matchRecipient(is, &t.unquoted[i], how))
 	}
 	return all.result()
 }
@@ -331,27 +343,28 @@ func unquoted(recipients []facts.Recipient) []facts.Recipient {
 	return all
 }
 
-func matchRecipient(is []pattern, r facts.Recipient, how reading) matchResult {
+func matchRecipient(is []pattern, r *facts.Recipient, how reading) matchResult {
 	best := no
-	if r.Address == "" && (strings.ContainsAny(strings.TrimPrefix(r.Text, "@"), "@:;<>()\"") || r.Text == "") {
+	quoted := r.Address != "" && strings.ContainsAny(localOf(r.Address), "()\"") // some programs drop a part
+	if quoted || r.Address == "" && (strings.ContainsAny(strings.TrimPrefix(r.Text, "@"), "@:;<>()\"") || r.Text == "") {
 		best = unknown
 	}
-	for _, p := range is {
-		switch {
+	for i := range is {
+		switch p := &is[i]; {
 		case p.recipient == nil:
 			best = max(best, unknown)
 		case how == narrow:
-			best = max(best, yesIf(sameRecipient(*p.recipient, r)))
+			best = max(best, yesIf(sameRecipient(p.recipient, r)))
 		case r.Address == "" && p.recipient.Domain != "":
 			best = max(best, unknown) // it may be another name of the address
 		default:
-			best = max(best, yesIf(sameRecipientWide(*p.recipient, r)))
+			best = max(best, yesIf(sameRecipientWide(p.recipient, r)))
 		}
 	}
 	return best
 }
 
-func sameRecipient(want, r facts.Recipient) bool {
+func sameRecipient(want, r *facts.Recipient) bool {
 	switch {
 	case r.Address == "" || want.Domain == "":
 		return want.Domain == "" && r.Text == want.Text && r.Address == ""
@@ -361,7 +374,7 @@ func sameRecipient(want, r facts.Recipient) bool {
 	return want.Address == "" || localOf(r.Address) == localOf(want.Address)
 }
 
-func sameRecipientWide(want, r facts.Recipient) bool {
+func sameRecipientWide(want, r *facts.Recipient) bool {
 	switch {
 	case r.Address == "" || want.Domain == "":
 		return want.Domain == "" && fold(r.Text) == fold(want.Text)

@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -24,9 +25,9 @@ func (c *condition) matchText(v *value, i int, how reading) matchResult {
 	for _, t := range v.texts[i] {
 		r := yes
 		if c.Contains != "" {
-			r = yesIf(how == narrow && !hasLineBreak(t.as) && strings.Contains(t.as, c.Contains) ||
+			r = yesIf(how == narrow && !t.isBroken() && strings.Contains(t.as, c.Contains) ||
 				how == wide && (strings.Contains(t.as, c.Contains) || strings.Contains(t.fold(), c.part) ||
-					strings.ContainsFunc(t.as, isInvisible) && strings.Contains(squeeze(t.fold()), squeeze(c.part))))
+					t.isHidden() && strings.Contains(squeeze(t.fold()), squeeze(c.part))))
 		}
 		if c.matches != nil && r == yes {
 			r = c.matchExpression(t, v.typeOf(i).Type == facts.TypeURL, how)
@@ -38,9 +39,15 @@ func (c *condition) matchText(v *value, i int, how reading) matchResult {
 
 func (c *condition) matchExpression(t *text, isURL bool, how reading) matchResult {
 	if how == narrow {
-		return yesIf(!hasLineBreak(t.as) && c.matches.MatchString(t.as))
+		return yesIf(!t.isBroken() && c.matches.MatchString(t.as))
 	}
-	return yesIf(slices.ContainsFunc(t.forms(), c.matchAny.MatchString) || isURL && slices.ContainsFunc(t.urls(), c.matchAny.MatchString))
+	switch {
+	case slices.ContainsFunc(t.forms(), c.matchAny.MatchString), isURL && slices.ContainsFunc(t.urls(), c.matchAny.MatchString):
+		return yes
+	case isURL && t.oddPlace():
+		return unknown
+	}
+	return no
 }
 
 // matchTexts compares with texts that are no patterns.
@@ -55,7 +62,7 @@ func matchTexts(is []pattern, t *text, how reading) matchResult {
 
 // equalsWide compares a text and its lines with a folded text.
 func equalsWide(want string, t *text) bool {
-	return t.fold() == want || strings.ContainsFunc(t.as, isInvisible) && squeeze(t.fold()) == squeeze(want) || hasLineBreak(t.as) && slices.Contains(t.forms(), want)
+	return t.fold() == want || t.isHidden() && squeeze(t.fold()) == squeeze(want) || t.isBroken() && slices.Contains(t.forms(), want)
 }
 
 func yesIf(b bool) matchResult {
@@ -102,24 +109,39 @@ const maxDigits = 40
 // number is a number, exactly. Most fit into an integer of millionths, which is compared
 // faster.
 type number struct {
-	exact    *big.Rat
+	text     string
 	millions int64
 	fits     bool
 }
 
-func newNumber(exact *big.Rat) *number {
-	n := &number{exact: exact}
-	if m := new(big.Rat).Mul(exact, big.NewRat(1_000_000, 1)); m.IsInt() && m.Num().IsInt64() {
-		n.millions, n.fits = m.Num().Int64(), true
+// newNumber is a number that parseNumber reads.
+func newNumber(text string) *number {
+	n := &number{text: text}
+	whole, fraction, _ := strings.Cut(text, ".")
+	if len(whole) > 12 || len(fraction) > 6 || strings.ContainsAny(text, "eE+") {
+		return n
 	}
+	millions, err := strconv.ParseInt(whole+fraction+"000000"[len(fraction):], 10, 64)
+	n.millions, n.fits = millions, err == nil
 	return n
+}
+
+func (n *number) exact() *big.Rat {
+	r, _ := parseNumber(n.text)
+	return r
 }
 
 func (n *number) cmp(o *number) int {
 	if n.fits && o.fits {
 		return cmp.Compare(n.millions, o.millions)
 	}
-	return n.exact.Cmp(o.exact)
+	return n.exact().Cmp(o.exact())
+}
+
+// isNumber says whether parseNumber reads a text.
+func isNumber(s string) bool {
+	a := facts.AmountOf(s)
+	return a.Valid && len(s) <= maxDigits && (!a.Exponent || smallExponent.MatchString(s))
 }
 
 // parseDecimal reads a number without an exponent, exactly.
@@ -132,10 +154,10 @@ func parseDecimal(s string) (*big.Rat, bool) {
 
 // parseNumber also reads a number with a small exponent.
 func parseNumber(s string) (*big.Rat, bool) {
-	if a := facts.AmountOf(s); a.Valid && a.Exponent && len(s) <= maxDigits && smallExponent.MatchString(s) {
-		return new(big.Rat).SetString(s)
+	if !isNumber(s) {
+		return nil, false
 	}
-	return parseDecimal(s)
+	return new(big.Rat).SetString(s)
 }
 
 var smallExponent = regexp.MustCompile(`[eE][+-]?[0-9]{1,3}$`)
@@ -171,15 +193,14 @@ func (c *condition) matchBounds(q *request, v *value, i int, how reading) matchR
 var thousands = regexp.MustCompile(`^[0-9]{1,3}\.[0-9]{3}$`)
 
 // zero is the least amount that an allow without min matches.
-var zero = newNumber(new(big.Rat))
+var zero = newNumber("0")
 
 func (c *condition) bound(t *text, how reading) matchResult {
 	if t.number == nil {
-		n, ok := parseNumber(t.as)
-		if !ok {
+		if !isNumber(t.as) {
 			return unknown
 		}
-		t.number = newNumber(n)
+		t.number = newNumber(t.as)
 	}
 	least := c.min
 	if least == nil && how == narrow {

@@ -57,6 +57,7 @@ func TestPatterns(t *testing.T) {
 			"go; go test /etc; go test ../x; go test a=b; go test ext::sh; go test https://x; go run ./x; /usr/bin/go test; ./go test; go test 'a b'; X=1 go test; go test sh; go test python3"},
 		{"go test -v ./...", "go test -v ...", "go test -v; go test -v ./x", "go test ./x -v; go test -v -v; go test ./x; go test -v -exec ./x"},
 		{"go test -run TestX ./a", "go test -run ... ./a", "go test -run TestY ./a; go test -run ./a", "go test -run; go test -run TestX ./b; go test -run -exec ./a"},
+		{"go test -v -run TestX ./a ./b", "go test -v -run TestX ./a ...", "go test -v -run TestX ./a", "go test -v -run TestX ./b; go test -v -run TestY ./a; go test -v"},
 		{"git status", "git status", "git status", "git status x; git -c a.b=sh status; git difftool; git"},
 		{"git log -n 5 main", "git log ...  -n 5 ...", "git log a -n 5 b; git log -n 5", "git log -n 6; git log -5; git log --ext-diff -n 5"},
 		{"make test", "make test", "make test", "make; make test lint; make deploy; make test SHELL=./x; make -f x test; make test -f x; make --eval=x test"},

@@ -406,13 +406,19 @@ func compileAll(rules []Rule, resolve func(string) (string, error)) ([]*rule, er
 	slices.SortStableFunc(s, func(a, b Rule) int {
 		return cmp.Or(cmp.Compare(a.Outcome, b.Outcome), cmp.Compare(a.Name, b.Name), cmp.Compare(a.signature(), b.signature()))
 	})
-	all := make([]*rule, len(s))
+	all, slots := make([]*rule, len(s)), map[string]int{}
 	for i, r := range s {
 		x, err := r.compile()
 		if err != nil {
 			return nil, err
 		}
 		x.resolve(resolve)
+		for _, c := range x.args {
+			if _, known := slots[c.Field]; !known {
+				slots[c.Field] = len(slots)
+			}
+			c.slot = slots[c.Field]
+		}
 		all[i] = x
 	}
 	return all, nil

@@ -15,7 +15,7 @@ type request struct {
 	args     arguments
 	links    links
 	declared map[string]approval.Argument
-	values   map[string]*value // by Condition.Field
+	values   []*value // by condition.slot; find fills it
 }
 
 // value is the value of an argument, or the values of a member of one.
@@ -35,6 +35,10 @@ type value struct {
 type text struct {
 	as          string
 	folded      *string
+	marked      bool // broken and hidden are known
+	broken      bool // it has a line break
+	hidden      bool // it has invisible characters
+	path        *namedPath
 	lines       []string // as written and folded, the whole first
 	recipients  []facts.Recipient
 	unquoted    []facts.Recipient // in other spellings
@@ -48,7 +52,7 @@ type text struct {
 }
 
 func (e *Engine) request(f *approval.Facts) *request {
-	q := &request{Facts: f, args: arguments{data: f.Args}, declared: f.Declared, values: map[string]*value{}}
+	q := &request{Facts: f, args: arguments{data: f.Args}, declared: f.Declared}
 	if f.Tool == "" {
 		q.declared = facts.ReleaseArgs(f.ActionType)
 	}
@@ -56,13 +60,16 @@ func (e *Engine) request(f *approval.Facts) *request {
 	return q
 }
 
-// value finds what a condition is about, nil if that is not there.
+// value finds what a condition is about, none if that is not there.
 func (q *request) value(c *condition) *value {
-	if v, known := q.values[c.Field]; known {
+	if c.slot >= len(q.values) {
+		q.values = append(q.values, make([]*value, c.slot+1-len(q.values))...)
+	}
+	if v := q.values[c.slot]; v != nil {
 		return v
 	}
 	v := q.find(c)
-	if v != nil {
+	if v != none {
 		v.texts, v.isText, v.types = make([][]*text, len(v.raw)), make([]bool, len(v.raw)), make([]approval.Argument, len(v.raw))
 		for i, raw := range v.raw {
 			if v.types[i] = v.argument; v.argument == (approval.Argument{}) {
@@ -70,21 +77,27 @@ func (q *request) value(c *condition) *value {
 			}
 			var all []string
 			all, v.isText[i] = textsOf(raw)
-			for _, s := range all {
-				v.texts[i] = append(v.texts[i], &text{as: s})
+			made := make([]text, len(all))
+			v.texts[i] = make([]*text, len(all))
+			for j, s := range all {
+				made[j].as = s
+				v.texts[i][j] = &made[j]
 			}
 		}
 	}
-	q.values[c.Field] = v
+	q.values[c.slot] = v
 	return v
 }
+
+// none is the value of what is not there.
+var none = &value{}
 
 func (q *request) find(c *condition) *value {
 	a, ok := q.args.named(c.path[0])
 	_, dotted := q.args.named(c.Field)
 	switch {
 	case !ok, len(c.path) > 1 && dotted:
-		return nil
+		return none
 	case len(c.path) == 1:
 		return &value{argument: q.declared[c.Field], raw: []approval.Raw{a.Value}}
 	}
@@ -131,7 +144,7 @@ func (t *text) forms() []string {
 	add(t.as)
 	add(strings.TrimSpace(t.as))
 	add(t.fold())
-	if hasLineBreak(t.as) {
+	if t.isBroken() {
 		for _, line := range lineBreak.Split(t.as, -1) {
 			add(line)
 			add(strings.TrimSpace(line))
@@ -140,3 +153,15 @@ func (t *text) forms() []string {
 	}
 	return t.lines
 }
+
+func (t *text) mark() {
+	if !t.marked {
+		t.marked, t.broken, t.hidden = true, hasLineBreak(t.as), strings.ContainsFunc(t.as, isInvisible)
+	}
+}
+
+// isBroken says whether some program takes a part of it for a line.
+func (t *text) isBroken() bool { t.mark(); return t.broken }
+
+// isHidden says whether it has invisible characters.
+func (t *text) isHidden() bool { t.mark(); return t.hidden }
