@@ -442,7 +442,7 @@ func (f *search) command(words []word, how certainty) {
 			f.unknown = f.unknown || w.open
 			all = append(all, w.text)
 		}
-		f.line(strings.Join(all, " "))
+		f.inside(strings.Join(all, " "))
 	case program == "." || program == "source" || program == "alias":
 		f.unknown = true
 		for _, w := range words[1:] {
@@ -475,6 +475,16 @@ func (f *search) each(words []word) {
 	}
 }
 
+// inside collects the commands of a line inside a line. A program in it may run any of its
+// words.
+func (f *search) inside(line string) {
+	before := len(f.commands)
+	f.line(line)
+	for _, c := range slices.Clone(f.commands[before:]) {
+		f.each(c.words[min(1, len(c.words)):])
+	}
+}
+
 func (f *search) shell(words []word) {
 	for i, w := range words {
 		isOption := strings.HasPrefix(w.text, "-") || strings.HasPrefix(w.text, "+")
@@ -500,7 +510,7 @@ func (f *search) shell(words []word) {
 				f.unknown = true
 				return
 			}
-			f.line(rest[0].text)
+			f.inside(rest[0].text)
 			f.unsure = f.unsure || len(rest) > 1
 			return
 		}
@@ -644,6 +654,9 @@ func occurs(pattern []element, words []word) Answer {
 	open := slices.ContainsFunc(words, func(w word) bool { return w.open })
 	if all == No && open {
 		return Unknown
+	}
+	if all == No && slices.ContainsFunc(words, func(w word) bool { return strings.Contains(w.text, "^") }) {
+		return No | Unknown // zsh can take it for a pattern
 	}
 	if all.Has(No) && open {
 		return all | Unknown

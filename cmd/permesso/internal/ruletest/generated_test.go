@@ -286,5 +286,5 @@ func (p pair) String() string {
 	for _, r := range append([]ruletest.Rule{p.rule}, p.others...) {
 		text += r.Outcome + " " + tomlOf(r.Match) + "\n"
 	}
-	return text + "of " + tomlOf(types)
+	return text + "of " + tomlOf(types) + " in " + p.request.session
 }

@@ -314,8 +314,10 @@ func (j judge) urlMatches(m map[string]any, value string) Answer {
 	}
 	u, ok := plainURL(value)
 	switch {
-	case a == No && !ok, a == No && (u.Port() != "" || strings.ToLower(u.Host) != u.Host || strings.HasSuffix(u.Hostname(), ".")):
+	case a == No && !ok, a == No && (u.Path == "" || u.Port() != "" || strings.ToLower(u.Host) != u.Host || strings.HasSuffix(u.Hostname(), ".")):
 		return No | Unknown | Yes // in its usual spelling it may be another text
+	case a == No && j.text(m, "https"+strings.TrimPrefix(value, u.Scheme)) != No:
+		return No | Unknown | Yes // the scheme may be added, or another one used
 	case a == No:
 		return No | Unknown
 	}

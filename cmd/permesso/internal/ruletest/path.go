@@ -195,6 +195,9 @@ func lead(p string) (l led) {
 		l.proc = l.proc || inFolder(next, "/proc") || inFolder(next, "/dev/fd")
 		info, err := os.Lstat(next)
 		switch {
+		case errors.Is(err, fs.ErrNotExist) && slices.Contains(rest, ".."):
+			l.err = err // the folder that .. leaves does not exist
+			return l
 		case errors.Is(err, fs.ErrNotExist):
 			l.new = strings.Trim(strings.Join(rest, ""), "") != ""
 			l.path, l.file = path.Join(append([]string{next}, rest...)...), true

@@ -27,7 +27,11 @@ func (j judge) noRecipient(value any) Answer {
 var address = regexp.MustCompile(`^[A-Za-z0-9.!#$%&'*+/=?^_{|}~-]+@[A-Za-z0-9.-]+$`)
 
 // recipients answers for a text in which commas separate recipients, or a list of such texts.
+// null is an argument that is not there.
 func (j judge) recipients(condition, value any) Answer {
+	if value == nil {
+		return Unknown
+	}
 	var all []Answer
 	for _, v := range list(value) {
 		s, ok := v.(string)
@@ -121,8 +125,11 @@ func wideRecipient(pattern, value string) Answer {
 		if strings.Contains(bare, `"`) {
 			return No | Unknown | Yes
 		}
-		if strings.Contains(bare, local) && strings.Contains(bare, "@"+domain) {
+		if strings.Contains(bare, want) {
 			return Unknown | Yes
+		}
+		if strings.Contains(bare, local) && strings.Contains(bare, "@"+domain) {
+			return No | Unknown | Yes
 		}
 		return No | Unknown
 	case !plain:
@@ -139,13 +146,13 @@ func wideRecipient(pattern, value string) Answer {
 		return Unknown
 	case sameAddress(want, bare) && strings.ContainsFunc(value, func(r rune) bool { return r > 0x7e }):
 		return Unknown | Yes
-	case sameAddress(want, bare) && (spaced || named && strings.Count(fold(value), "@") > 1):
+	case sameAddress(want, bare) && (spaced || named && (strings.Contains(value, ";") || strings.Count(fold(value), "@") > 1)):
 		return Unknown | Yes
 	case sameAddress(want, bare):
 		return Yes
 	case strings.HasSuffix(bare, ".") && sameAddress(want, strings.TrimSuffix(bare, ".")):
 		return Unknown | Yes
-	case named && strings.Count(fold(value), "@") > 1, strings.HasSuffix(bare, "."), strings.ContainsFunc(value, func(r rune) bool { return r > 0x7e }):
+	case spaced, named && strings.Count(fold(value), "@") > 1, strings.HasSuffix(bare, "."), strings.ContainsFunc(value, func(r rune) bool { return r > 0x7e }):
 		return Unknown | No
 	}
 	return No

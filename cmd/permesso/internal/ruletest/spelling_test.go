@@ -176,6 +176,9 @@ var harmless = map[string]string{
 }
 
 func respellList(kind string, l []any, rules string) (all []any) {
+	if len(l) == 0 {
+		return nil
+	}
 	if kind == "command" {
 		for _, wrapped := range [][]any{
 			{"sudo"}, {"env", "X=1"}, {"nice"}, {"xargs"}, {"busybox"}, {"find", ".", "-exec"}, {"nohup"}, {"setsid"}, {"timeout", "5"},

@@ -123,8 +123,8 @@ func (w *worker) open(toml string) (*rig, error) {
 		return nil, err
 	}
 	r.gate = &gate.Gate{
-		Store: r.home.Store, Seal: k.Seal, Receipts: k.Signer, Policy: &r.home.Live, Grants: r.memory,
-		Executor: &gatetest.Executor{}, Audit: r.log, Settings: &r.home.Live, Snapshot: r.snapshot,
+		Store: r.home.Store, Seal: k.Seal, Receipts: k.Signer, Grants: r.memory,
+		Executor: &gatetest.Executor{}, Audit: r.log, Config: r.snapshot,
 		Words: chat.Words{},
 		Log:   zerolog.Nop(), Now: r.now, Inline: true,
 	}
@@ -190,7 +190,7 @@ func (s spy) Judge(f approval.Facts) approval.Ruling {
 }
 
 func (r *rig) snapshot() (gate.Settings, gate.Policy) {
-	settings, p := r.home.Live.Snapshot()
+	settings, p := r.home.Live.Config()
 	return settings, spy{p, r}
 }
 
