@@ -229,7 +229,7 @@ func TestWorkOfHostileDocuments(t *testing.T) {
 func TestViewsOfSeveralEncodings(t *testing.T) {
 	text := "%41 " + base64.StdEncoding.EncodeToString([]byte("%42 and more text")) + " 4343434343434343434343"
 	seen := map[string]bool{}
-	for _, v := range views([]leaf{newLeaf("text", "", text)}, &decoder{}) {
+	for _, v := range views([]leaf{newLeaf("text", text)}, &decoder{}) {
 		require.False(t, seen[v.text], v.text)
 		seen[v.text] = true
 	}

@@ -181,7 +181,7 @@ func (r *Redactor) Withheld(value string) string {
 	if _, known := r.values[value]; known {
 		return ""
 	}
-	l := newLeaf("text", "", value)
+	l := newLeaf("text", value)
 	l.mask = maskText
 	r.scanner.Independent().mask(&l, r.tokensIn(&l, value)) // what needs a name is not masked
 	kind := ""
@@ -232,7 +232,7 @@ func (r *Redactor) Spans(text string) []Span {
 	if len(spans) > 0 {
 		return spans
 	}
-	r.scanner.scan([]leaf{newLeaf("text", "", text)}, func(m match) {
+	r.scanner.scan([]leaf{newLeaf("text", text)}, func(m match) {
 		spans = []Span{{0, len(text), m.kind}}
 	})
 	return spans

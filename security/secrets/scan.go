@@ -76,7 +76,7 @@ func (s *Scanner) Scan(f *approval.Facts) []approval.Finding {
 func nameLeaves(tool, action, session string) (leaves []leaf) {
 	for _, n := range [][2]string{{"tool_name", tool}, {"action_type", action}, {"session_id", session}} {
 		if n[1] != "" {
-			l := newLeaf(n[0], "", n[1])
+			l := newLeaf(n[0], n[1])
 			l.alone, l.mask = true, maskNever
 			leaves = append(leaves, l)
 		}
@@ -92,7 +92,7 @@ func proofLeaves(p *approval.Proof) []leaf {
 	var leaves []leaf
 	add := func(where string, texts ...string) {
 		for _, text := range texts {
-			leaves = append(leaves, newLeaf("proof."+where, "", text))
+			leaves = append(leaves, newLeaf("proof."+where, text))
 		}
 	}
 	add("program", p.Program)
@@ -305,7 +305,7 @@ func leavesOf(args approval.Raw, prose approval.Prose) []leaf {
 		{"title", prose.Title}, {"preview", prose.Preview}, {"rationale", prose.Rationale},
 	} {
 		if p.text != "" {
-			leaves = append(leaves, newLeaf(p.name, "", p.text))
+			leaves = append(leaves, newLeaf(p.name, p.text))
 		}
 	}
 	return leaves
@@ -324,7 +324,7 @@ func walk(where string, args approval.Raw) []leaf {
 		tok, err := d.ReadToken()
 		if err != nil {
 			if len(leaves) == 0 && len(bytes.TrimSpace(args)) > 0 && d.InputOffset() == 0 {
-				leaves = append(leaves, newLeaf(where, "", string(args)))
+				leaves = append(leaves, newLeaf(where, string(args)))
 			}
 			return leaves
 		}
@@ -354,7 +354,7 @@ func walk(where string, args approval.Raw) []leaf {
 		case '{', '[':
 			open = append(open, at)
 		case '"', '0':
-			l := newLeaf(where+shortened(at), "", text)
+			l := newLeaf(where+shortened(at), text)
 			if !isName && kind != '[' {
 				l.name = clean(last)
 			}
@@ -387,6 +387,6 @@ func shortened(at string) string {
 	return at
 }
 
-func newLeaf(where, name, text string) leaf {
-	return leaf{where: where, name: name, text: clean(text), shown: text}
+func newLeaf(where, text string) leaf {
+	return leaf{where: where, text: clean(text), shown: text}
 }

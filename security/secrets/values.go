@@ -26,7 +26,7 @@ func cardLeaves(p *approval.Pending) []leaf {
 	fixPlaces(leaves)
 	add := func(name, text string, mask maskMode, prose bool) {
 		if text != "" {
-			l := newLeaf(name, "", text)
+			l := newLeaf(name, text)
 			l.mask, l.prose = mask, prose
 			leaves = append(leaves, l)
 		}
