@@ -27,12 +27,15 @@ const (
 	Zeroed
 	fixedWays
 
+	garbage = fixedWays // of a block: only in seeded ways
+
 	seeded Survive = 1 << 63
 )
 
 // Seeded leaves an arbitrary part, the same one for the same number: each change of a
 // folder survives or not by itself. Of each file's unsynced data it leaves all, nothing,
-// a torn part or zeros.
+// a torn part or zeros. Of the blocks that were overwritten in a large file it leaves a
+// prefix, the next one torn or with garbage, or each as it comes.
 func Seeded(n uint64) Survive { return seeded | Survive(n) }
 
 // Ways returns the fixed ways, in order.
@@ -72,7 +75,7 @@ func (d *Disk) Cut(v Survive) *Disk {
 		} else {
 			n.data = c.data(n)
 		}
-		n.syncFailed = false
+		n.syncFailed, n.lost = false, nil
 		n.sync()
 	}
 	s.sweep()
@@ -107,6 +110,9 @@ func (c *cut) names(n *node) []entry {
 
 // data returns a file's data after the cut.
 func (c *cut) data(n *node) *blob {
+	if n.data.inPlace(n.durable) {
+		return c.overwrites(n)
+	}
 	volatile, durable := n.data.bytes(), n.durable.bytes()
 	same := commonPrefix(volatile, durable)
 	unsynced := len(volatile) - same
@@ -128,6 +134,62 @@ func (c *cut) data(n *node) *blob {
 	}
 	return n.durable
 }
+
+// overwrites returns the data of a large file of which blocks were overwritten. Of each such
+// block the disk may have the new bytes, the old ones, some of both, or none of them.
+func (c *cut) overwrites(n *node) *blob {
+	changed := n.data.changed(n.durable)
+	all := &blob{blocks: slices.Clone(n.durable.blocks), size: n.durable.size}
+	prefix := c.pick(len(changed) + 1) // of a prefix, the blocks that are new
+	inOrder := c.pick(2) == 0
+	for at, i := range changed {
+		volatile, durable := n.data.blocks[i], n.durable.blocks[i]
+		way := c.way
+		switch {
+		case way&seeded == 0:
+		case !inOrder:
+			way = [...]Survive{Everything, OnlySynced, Torn, Zeroed}[c.pick(4)]
+		case at < prefix:
+			way = Everything
+		case at == prefix:
+			way = [...]Survive{OnlySynced, Torn, Zeroed, garbage}[c.pick(4)]
+		default:
+			way = OnlySynced
+		}
+		all.blocks[i] = c.block(way, volatile, durable, at < len(changed)/2, at == len(changed)/2)
+	}
+	return all
+}
+
+// block returns one overwritten block: whether it is in the first half of them, or in the
+// middle, decides what a fixed way leaves.
+func (c *cut) block(way Survive, volatile, durable []byte, first, middle bool) []byte {
+	switch {
+	case way == Everything || way == DataNotNames:
+		return volatile
+	case way == Zeroed:
+		return zeroBlock[:len(volatile)]
+	case way == garbage:
+		b := slices.Clone(volatile)
+		for i := c.pick(len(b)); i < len(b); i++ {
+			b[i] = byte(c.random >> (i % 57))
+		}
+		return b
+	case way != Torn:
+		return durable
+	case c.way != Torn:
+		return torn(volatile, durable, c.pick(len(volatile)+1))
+	case first:
+		return volatile
+	case middle:
+		return torn(volatile, durable, min(groupTear, len(volatile)))
+	}
+	return durable
+}
+
+// groupTear is where the fixed way tears a block: within its first bytes, which are those
+// that a short record has.
+const groupTear = 100
 
 // pick returns a number below n, the next of the seed's sequence.
 func (c *cut) pick(n int) int {

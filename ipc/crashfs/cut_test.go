@@ -282,11 +282,11 @@ func TestOmissions(t *testing.T) {
 		want string
 	}{
 		{"none", func(*crashfs.Disk) {}, nil, "/a=1"},
-		{"file fsync", func(d *crashfs.Disk) { d.IgnoreSync = true }, nil, "/a="},
-		{"folder fsync", func(d *crashfs.Disk) { d.IgnoreSyncDir = true }, nil, ""},
-		{"syncfs replaces both", func(d *crashfs.Disk) { d.IgnoreSync, d.IgnoreSyncDir = true, true }, syncFS(), "/a=1"},
+		{"file fsync", func(d *crashfs.Disk) { d.Ignore = ignore(crashfs.OpSync) }, nil, "/a="},
+		{"folder fsync", func(d *crashfs.Disk) { d.Ignore = ignore(crashfs.OpSyncDir) }, nil, ""},
+		{"syncfs replaces both", func(d *crashfs.Disk) { d.Ignore = ignore(crashfs.OpSync, crashfs.OpSyncDir) }, syncFS(), "/a=1"},
 		{"syncfs ignored too", func(d *crashfs.Disk) {
-			d.IgnoreSync, d.IgnoreSyncDir, d.IgnoreSyncFS = true, true, true
+			d.Ignore = ignore(crashfs.OpSync, crashfs.OpSyncDir, crashfs.OpSyncFS)
 		}, syncFS(), ""},
 	}
 	for _, tt := range tests {
@@ -341,4 +341,8 @@ func scramble(t testing.TB, p *crashfs.Proc, r *rand.Rand, ops int) {
 			put(name(), strings.Repeat("ab", r.IntN(9)))(t, p)
 		}
 	}
+}
+
+func ignore(kinds ...crashfs.Kind) func(crashfs.Op) bool {
+	return func(op crashfs.Op) bool { return slices.Contains(kinds, op.Kind) }
 }

@@ -72,12 +72,16 @@ type Disk struct {
 	// that random temporary names count as equal.
 	Normal func(name string) string
 
+	// NormalData maps a file's data to the form that [Disk.Hash] uses, so that random parts
+	// of it count as equal. It is called once for each version of a file; nil: none is mapped.
+	NormalData func(data []byte) []byte
+
 	// Umask is removed from the mode of new files and folders.
 	Umask fs.FileMode
 
-	// Each omission makes one operation report success without effect, as a faulty
-	// program or device does.
-	IgnoreSync, IgnoreSyncDir, IgnoreSyncFS bool
+	// Ignore makes a sync report success without effect, as a faulty program or device
+	// does; nil: none does.
+	Ignore func(op Op) bool
 	// ReplaceOnNoReplace makes RenameNoReplace overwrite, as Rename does.
 	ReplaceOnNoReplace bool
 
@@ -122,8 +126,7 @@ func (d *Disk) Count(kind Kind) int {
 // changes.
 func (d *Disk) Snapshot() *Disk {
 	s := &Disk{
-		Now: d.Now, Normal: d.Normal, Umask: d.Umask,
-		IgnoreSync: d.IgnoreSync, IgnoreSyncDir: d.IgnoreSyncDir, IgnoreSyncFS: d.IgnoreSyncFS,
+		Now: d.Now, Normal: d.Normal, NormalData: d.NormalData, Umask: d.Umask, Ignore: d.Ignore,
 		ReplaceOnNoReplace: d.ReplaceOnNoReplace,
 		owner:              new(owner),
 	}
@@ -210,7 +213,21 @@ func (d *Disk) syncAll() {
 func (d *Disk) markAllSyncFailed() {
 	for i, n := range d.nodes {
 		if n != nil && !n.dir && n.unsynced() {
-			d.own(ino(i)).syncFailed = true
+			d.own(ino(i)).markSyncFailed()
 		}
 	}
+}
+
+// Blocks returns a visible file's data, and what a power cut would leave of it if nothing
+// unsynced survived; a large file's in blocks of 4 KiB. It calls no hook, and the data must
+// not be changed.
+func (d *Disk) Blocks(name string) (visible, durable [][]byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at, err := d.existing(name)
+	if err != nil || d.nodes[at.ino].dir {
+		return nil, nil
+	}
+	n := d.nodes[at.ino]
+	return n.data.parts(), n.durable.parts()
 }

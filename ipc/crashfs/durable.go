@@ -93,7 +93,7 @@ func (p *Proc) SyncDir(name string) error {
 			return syscall.ENOTDIR
 		case injected != nil && !notOpened(injected):
 			d.markSyncFailed(at.ino)
-		case injected == nil:
+		case injected == nil && !d.ignores(Op{Proc: p.name, Kind: OpSyncDir, Path: name}):
 			d.syncDir(at.ino)
 		}
 		return injected
@@ -110,10 +110,12 @@ func notOpened(err error) bool {
 }
 
 func (d *Disk) syncDir(i ino) {
-	if !d.IgnoreSyncDir && d.nodes[i].unsynced() {
+	if d.nodes[i].unsynced() {
 		d.own(i).sync()
 	}
 }
+
+func (d *Disk) ignores(op Op) bool { return d.Ignore != nil && d.Ignore(op) }
 
 // SyncFS makes the whole disk durable; the name must exist on it.
 func (p *Proc) SyncFS(name string) error {
@@ -126,7 +128,7 @@ func (p *Proc) SyncFS(name string) error {
 			return injected
 		}
 		_, err := d.existing(name)
-		if err == nil && !d.IgnoreSyncFS {
+		if err == nil && !d.ignores(Op{Proc: p.name, Kind: OpSyncFS, Path: name}) {
 			d.syncAll()
 		}
 		return err

@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -93,7 +94,6 @@ func (f *file) ReadAt(b []byte, offset int64) (int, error) {
 var errNegativeOffset = errors.New("negative offset")
 
 func (f *file) readAt(n *node, b []byte, offset int64) (int, error) {
-	data := n.data.bytes()
 	switch {
 	case len(b) == 0:
 		return 0, nil // os does not call the kernel then
@@ -101,10 +101,10 @@ func (f *file) readAt(n *node, b []byte, offset int64) (int, error) {
 		return 0, syscall.EBADF
 	case n.dir:
 		return 0, syscall.EISDIR
-	case offset >= int64(len(data)):
+	case offset >= int64(n.data.len()):
 		return 0, io.EOF
 	}
-	return copy(b, data[offset:]), nil
+	return n.data.readAt(b, int(offset)), nil
 }
 
 // readError does not wrap io.EOF, as in os.
@@ -116,12 +116,12 @@ func (f *file) readError(verb string, err error) error {
 }
 
 func (f *file) Write(b []byte) (int, error) {
-	return f.doWrite(b, func(d *Disk, n *node, b []byte) error {
+	return f.doWrite(OpWrite, b, func(d *Disk, n *node, b []byte) error {
 		offset := f.offset
 		if f.flag&os.O_APPEND != 0 {
-			offset = int64(len(n.data.bytes()))
+			offset = int64(n.data.len())
 		}
-		if err := f.writeAt(d, n, b, offset); err != nil {
+		if err := f.writeAt(d, b, offset); err != nil {
 			return err
 		}
 		f.offset = offset + int64(len(b))
@@ -139,8 +139,8 @@ func (s Short) Error() string { return "short write: " + s.Err.Error() }
 func (s Short) Unwrap() error { return s.Err }
 
 // doWrite writes all of b, or its first half if a Short was injected.
-func (f *file) doWrite(b []byte, write func(d *Disk, n *node, b []byte) error) (int, error) {
-	injected := f.proc.announce(Op{Kind: OpWrite, Path: f.name})
+func (f *file) doWrite(kind Kind, b []byte, write func(d *Disk, n *node, b []byte) error) (int, error) {
+	injected := f.proc.announce(Op{Kind: kind, Path: f.name})
 	var short Short
 	if injected != nil && !errors.As(injected, &short) {
 		return 0, pathError("write", f.name, injected)
@@ -168,14 +168,21 @@ func (f *file) WriteAt(b []byte, offset int64) (int, error) {
 	case len(b) == 0:
 		return 0, nil
 	}
-	return f.doWrite(b, func(d *Disk, n *node, b []byte) error {
-		return f.writeAt(d, n, b, offset)
+	kind := OpWrite
+	_ = f.proc.locked(func(d *Disk) error { // the write reports what is wrong
+		if d.nodes[f.ino].data.overwritten(len(b), int(offset)) {
+			kind = OpOverwrite
+		}
+		return nil
+	})
+	return f.doWrite(kind, b, func(d *Disk, _ *node, b []byte) error {
+		return f.writeAt(d, b, offset)
 	})
 }
 
 var errWriteAtAppend = errors.New("WriteAt on a file opened with O_APPEND")
 
-func (f *file) writeAt(d *Disk, n *node, b []byte, offset int64) error {
+func (f *file) writeAt(d *Disk, b []byte, offset int64) error {
 	switch {
 	case !f.writable():
 		return syscall.EBADF
@@ -184,11 +191,10 @@ func (f *file) writeAt(d *Disk, n *node, b []byte, offset int64) error {
 	case offset > maxSize-int64(len(b)):
 		return syscall.EFBIG
 	}
-	old := n.data.bytes()
-	data := make([]byte, max(len(old), int(offset)+len(b)))
-	copy(data, old)
-	copy(data[offset:], b)
-	d.write(f.ino, data)
+	n := d.own(f.ino)
+	first, last := int(offset)/blockSize, (int(offset)+len(b)-1)/blockSize
+	n.lost = slices.DeleteFunc(slices.Clone(n.lost), func(i int) bool { return first <= i && i <= last })
+	n.data, n.mtime = n.data.write(b, int(offset)), d.now()
 	return nil
 }
 
@@ -215,7 +221,7 @@ func (f *file) Seek(offset int64, whence int) (int64, error) {
 			case io.SeekCurrent:
 				offset += f.offset
 			case io.SeekEnd:
-				offset += int64(len(n.data.bytes()))
+				offset += int64(n.data.len())
 			default:
 				return syscall.EINVAL
 			}
@@ -240,9 +246,10 @@ func (f *file) Sync() error {
 			switch {
 			case injected != nil:
 				d.markSyncFailed(f.ino)
+			case d.ignores(Op{Proc: f.proc.name, Kind: f.kindOf(n), Path: f.name}):
 			case n.dir:
 				d.syncDir(f.ino)
-			case !d.IgnoreSync && n.unsynced():
+			case n.unsynced():
 				d.own(f.ino).sync()
 			}
 			return injected
@@ -254,7 +261,11 @@ func (f *file) Sync() error {
 func (f *file) syncKind() Kind {
 	f.proc.disk.mu.Lock()
 	defer f.proc.disk.mu.Unlock()
-	if f.proc.disk.nodes[f.ino].dir {
+	return f.kindOf(f.proc.disk.nodes[f.ino])
+}
+
+func (f *file) kindOf(n *node) Kind {
+	if n.dir {
 		return OpSyncDir
 	}
 	return OpSync
@@ -263,7 +274,7 @@ func (f *file) syncKind() Kind {
 // markSyncFailed is the effect of a failed fsync. The caller holds the lock.
 func (d *Disk) markSyncFailed(i ino) {
 	if d.nodes[i].unsynced() {
-		d.own(i).syncFailed = true
+		d.own(i).markSyncFailed()
 	}
 }
 
@@ -322,7 +333,7 @@ type info struct {
 }
 
 func (n *node) info(name string) info {
-	return info{name: name, size: int64(len(n.data.bytes())), mode: n.mode, mtime: n.mtime}
+	return info{name: name, size: int64(n.data.len()), mode: n.mode, mtime: n.mtime}
 }
 
 func (i info) Name() string       { return i.name }
@@ -331,3 +342,6 @@ func (i info) Mode() fs.FileMode  { return i.mode }
 func (i info) ModTime() time.Time { return i.mtime }
 func (i info) IsDir() bool        { return i.mode.IsDir() }
 func (i info) Sys() any           { return nil }
+
+// Datasync is f.Sync.
+func (p *Proc) Datasync(f afero.File) error { return f.Sync() }

@@ -30,7 +30,7 @@ func (d *Disk) fingerprint(timed bool) [16]byte {
 			if timed {
 				s.names = s.names.mix(uint64(n.mtime.UnixNano()))
 			}
-			h.total = h.total.add(n.state(s.names))
+			h.total = h.total.add(n.state(s.names, d.NormalData))
 		}
 	}
 	var out [16]byte
@@ -112,12 +112,15 @@ func (h *hasher) refer(from sum, tag uint64, e entry) {
 }
 
 // state returns the node's contribution to the hash.
-func (n *node) state(names sum) sum {
+func (n *node) state(names sum, normal func([]byte) []byte) sum {
 	flags := uint64(n.mode) << 2
 	if n.syncFailed {
 		flags |= 1
 	}
-	data, durable := n.data.sum(), n.durable.sum()
+	for _, i := range n.lost {
+		names = names.mix(uint64(i) + 3)
+	}
+	data, durable := n.data.sum(normal), n.durable.sum(normal)
 	if data == durable {
 		return names.mix(flags).mix2(data)
 	}

@@ -1,13 +1,10 @@
 package crashfs
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"io/fs"
 	"path"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -31,7 +28,8 @@ type node struct {
 
 	// A file: the visible data, and the data of the last successful fsync.
 	data, durable *blob
-	syncFailed    bool // an fsync failed: nothing becomes durable any more
+	syncFailed    bool  // an fsync failed: nothing becomes durable any more
+	lost          []int // blocks of a large file that a failed fsync dropped: durable only when they are written again
 
 	// A folder: entries sorted by name. Without pending changes, entries and
 	// synced are equal.
@@ -127,7 +125,30 @@ func (n *node) sync() {
 	if n.syncFailed {
 		return
 	}
-	n.durable, n.synced, n.pending = n.data, n.entries, nil
+	n.durable, n.synced, n.pending = n.withoutLost(), n.entries, nil
+}
+
+// withoutLost is what a sync makes durable.
+func (n *node) withoutLost() *blob {
+	if len(n.lost) == 0 || !n.data.inPlace(n.durable) {
+		return n.data
+	}
+	b := &blob{blocks: slices.Clone(n.data.blocks), size: n.data.size}
+	for _, i := range n.lost {
+		b.blocks[i] = n.durable.blocks[i]
+	}
+	return b
+}
+
+// markSyncFailed is the effect of a failed fsync: the kernel drops what it could not write,
+// and reports it once. A block that is overwritten later counts again; a file that grew, or
+// the names in a folder, do not.
+func (n *node) markSyncFailed() {
+	if !n.dir && n.data.inPlace(n.durable) {
+		n.lost = slices.Compact(slices.Sorted(slices.Values(append(n.data.changed(n.durable), n.lost...))))
+		return
+	}
+	n.syncFailed = true
 }
 
 func (n *node) child(name string) ino {
@@ -210,39 +231,4 @@ func clean(name string) (string, error) {
 		name = "/" + name
 	}
 	return path.Clean(name)[1:], nil
-}
-
-// blob is immutable data; nil is the empty one. Disks share blobs, so its hash is
-// computed at most a few times.
-type blob struct {
-	b    []byte
-	hash atomic.Pointer[sum]
-}
-
-// newBlob owns b from then on.
-func newBlob(b []byte) *blob {
-	if len(b) == 0 {
-		return nil
-	}
-	return &blob{b: b}
-}
-
-func (b *blob) bytes() []byte {
-	if b == nil {
-		return nil
-	}
-	return b.b
-}
-
-func (b *blob) sum() sum {
-	if b == nil {
-		return sum{}
-	}
-	if s := b.hash.Load(); s != nil {
-		return *s
-	}
-	h := sha256.Sum256(b.b)
-	s := sum{binary.LittleEndian.Uint64(h[:8]), binary.LittleEndian.Uint64(h[8:16])}
-	b.hash.Store(&s)
-	return s
 }

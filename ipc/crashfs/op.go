@@ -8,21 +8,22 @@ type Kind uint8
 // The mutating kinds come first. The others, from OpOpen on, change nothing that outlives
 // a process and are announced to BeforeRead.
 const (
-	OpCreate   Kind = iota // a new, empty file
-	OpWrite                // Write, WriteAt, WriteString
-	OpTruncate             // Truncate, and opening with O_TRUNC
-	OpSync                 // fsync of a file
-	OpSyncDir              // fsync of a folder
-	OpSyncFS               // syncfs
-	OpRename               // Rename and RenameNoReplace
-	OpRemove               // Remove, and each removal of RemoveAll
-	OpMkdir                // Mkdir, and each new folder of MkdirAll
-	OpOpen                 // opening an existing file
-	OpRead                 // Read, ReadAt
-	OpStat                 // Stat, LstatIfPossible
-	OpReadDir              // Readdir, Readdirnames
-	OpLock                 // taking a lock
-	OpChmod                // Chmod; only Fail is called, because it is durable at once
+	OpCreate    Kind = iota // a new, empty file
+	OpWrite                 // Write, WriteAt, WriteString
+	OpOverwrite             // WriteAt within the length: it needs no space
+	OpTruncate              // Truncate, and opening with O_TRUNC
+	OpSync                  // fsync of a file
+	OpSyncDir               // fsync of a folder
+	OpSyncFS                // syncfs
+	OpRename                // Rename and RenameNoReplace
+	OpRemove                // Remove, and each removal of RemoveAll
+	OpMkdir                 // Mkdir, and each new folder of MkdirAll
+	OpOpen                  // opening an existing file
+	OpRead                  // Read, ReadAt
+	OpStat                  // Stat, LstatIfPossible
+	OpReadDir               // Readdir, Readdirnames
+	OpLock                  // taking a lock
+	OpChmod                 // Chmod; only Fail is called, because it is durable at once
 	opKinds
 )
 
@@ -32,7 +33,7 @@ func (k Kind) Mutates() bool { return k < OpOpen }
 // String returns the kind in lower case.
 func (k Kind) String() string {
 	names := [...]string{
-		"create", "write", "truncate", "sync", "syncdir", "syncfs", "rename", "remove", "mkdir",
+		"create", "write", "overwrite", "truncate", "sync", "syncdir", "syncfs", "rename", "remove", "mkdir",
 		"open", "read", "stat", "readdir", "lock", "chmod",
 	}
 	if int(k) >= len(names) {
