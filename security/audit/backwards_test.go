@@ -152,8 +152,7 @@ func TestBackwardsKeep(t *testing.T) {
 // More lines than a batch, over more than one segment.
 func TestBackwardsLongLog(t *testing.T) {
 	home := t.TempDir()
-	l, err := audit.OpenSigned(ipc.OS(), home, clock, audit.Keys{})
-	require.NoError(t, err)
+	l := openLog(t, ipc.OS(), home, clock, audit.Keys{})
 	e := entry(1)
 	e.Detail = strings.Repeat("x", 1500)
 	for n := range 12_000 {

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -75,6 +74,19 @@ func ParseCheckpoint(msg string, known note.Verifiers) (*Checkpoint, error) {
 		return nil, fmt.Errorf("%w: size or root is not in canonical form", ErrNotSigned)
 	}
 	return c, nil
+}
+
+// SplitCheckpoints splits a text of checkpoints, each followed by an empty line.
+func SplitCheckpoints(text string) (notes []string) {
+	parts := strings.Split(strings.TrimSpace(text), "\n\n")
+	for i := 0; i < len(parts); i += 2 {
+		note := strings.TrimSpace(parts[i])
+		if i+1 < len(parts) {
+			note += "\n\n" + strings.TrimSpace(parts[i+1])
+		}
+		notes = append(notes, note+"\n")
+	}
+	return notes
 }
 
 func checkpointText(origin string, size int64, root tlog.Hash) string {
@@ -191,33 +203,31 @@ func readEnd(fsys afero.Fs, path string, known note.Verifiers) (fileEnd, error) 
 	return end, nil
 }
 
-// checkpointWriter writes the file of checkpoints. It is protected by Log.signMu.
+// checkpointWriter writes the file of checkpoints. It is protected by Log.files.
 type checkpointWriter struct {
 	fs     FS
 	dir    string
 	signer note.Signer
 	file   afero.File // nil: to be opened
-	good   int64      // bytes that are durable
-	newest *Checkpoint
+	good   int64      // bytes of valid lines
 }
 
-// write signs and appends a checkpoint of t, durable on return. After an error the
-// next call removes an incomplete line before it writes.
-func (s *checkpointWriter) write(t tree) error {
+// write signs and appends a checkpoint of t. It is not synced: a lost checkpoint can be
+// made again.
+func (s *checkpointWriter) write(t tree) (*Checkpoint, error) {
 	root := t.root()
 	msg, err := note.Sign(&note.Note{Text: checkpointText(s.signer.Name(), t.size, root)}, s.signer)
 	if err != nil {
-		return fmt.Errorf("sign checkpoint: %w", err)
+		return nil, fmt.Errorf("sign checkpoint: %w", err)
 	}
-	line, err := checkpointLine{string(msg), slices.Clone(t.edge)}.encode()
+	line, err := checkpointLine{string(msg), t.edge}.encode()
 	if err == nil {
 		err = s.append(line)
 	}
 	if err != nil {
-		return fmt.Errorf("write checkpoint: %w", err)
+		return nil, fmt.Errorf("write checkpoint: %w", err)
 	}
-	s.newest = &Checkpoint{s.signer.Name(), t.size, root, string(msg), s.signer.KeyHash()}
-	return nil
+	return &Checkpoint{s.signer.Name(), t.size, root, string(msg), s.signer.KeyHash()}, nil
 }
 
 func (s *checkpointWriter) append(line []byte) (err error) {
@@ -226,11 +236,7 @@ func (s *checkpointWriter) append(line []byte) (err error) {
 			return err
 		}
 	}
-	_, err = s.file.Write(line)
-	if err == nil {
-		err = s.file.Sync()
-	}
-	if err != nil {
+	if _, err = s.file.Write(line); err != nil {
 		s.close()
 		return err
 	}
@@ -238,38 +244,17 @@ func (s *checkpointWriter) append(line []byte) (err error) {
 	return nil
 }
 
-// open opens the file for appending. If it has bytes after the valid ones, after a
-// power cut or a failed fsync, it is replaced by a copy of the valid ones: no
-// checkpoint may follow an incomplete one.
+// open opens the file for appending. It cuts off bytes after the valid lines, which a power
+// cut or a failed write left: no checkpoint may follow an incomplete one.
 func (s *checkpointWriter) open() (afero.File, error) {
-	path := filepath.Join(s.dir, checkpointFile)
-	info, err := s.fs.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s.create(path, strings.NewReader(""))
-	}
+	f, err := s.fs.OpenFile(filepath.Join(s.dir, checkpointFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if info.Size() == s.good {
-		return s.fs.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600)
+	if err := f.Truncate(s.good); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
-	old, err := s.fs.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer old.Close()
-	return s.create(path, io.LimitReader(old, s.good))
-}
-
-// create makes the file durable, replacing an existing one.
-func (s *checkpointWriter) create(path string, content io.Reader) (afero.File, error) {
-	temp := filepath.Join(s.dir, ".checkpoints.new")
-	return create(s.fs, temp, content, func() error {
-		if err := s.fs.Rename(temp, path); err != nil {
-			return err
-		}
-		return s.fs.SyncDir(s.dir)
-	})
+	return f, nil
 }
 
 func (s *checkpointWriter) close() {

@@ -1,80 +1,249 @@
 package audit
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
-	"math"
-	"strings"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
 
-	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/spf13/afero"
 )
 
-// Complete adds the entries of want that the log lacks, in their order, and returns
-// their number: a crash may lose noted entries. It searches the complete log, so no
-// entry is added twice. Call it before anything is written.
-func (l *Log) Complete(want []event.Entry) (added int, err error) {
-	missing := map[string]bool{}
-	for _, e := range want {
-		missing[factKey(e)] = true
+// Complete brings the log to the state of the journal after a crash. lines are all that the
+// journal has, from its mark on, each with its line feed. The log continues in a new
+// segment that holds them: what a crash left of them in the files may be torn, or wrong, or
+// not be on the disk. A second call, or one after a crash at any point, gives the same. The
+// caller makes everything durable.
+//
+// If an entry is missing that was durable before the mark, or if the log has entries that
+// the journal lacks, Complete raises an Alarm and writes nothing else.
+func Complete(fsys FS, dir string, lines [][]byte) error {
+	if len(lines) == 0 {
+		return nil
 	}
-	if err := l.removeLogged(missing); err != nil {
-		return 0, fmt.Errorf("complete audit log: %w", err)
+	c, err := newCompletion(fsys, dir, lines)
+	if err == nil {
+		err = c.run()
 	}
-	for _, e := range want {
-		if f := factKey(e); missing[f] {
-			delete(missing, f)
-			l.Note(e)
-			added++
-		}
-	}
-	if added > 0 {
-		err = l.Sync()
-	}
-	return added, err
-}
-
-// removeLogged removes from missing what the log has. It begins with the newest
-// segment, because a crash loses the newest entries.
-func (l *Log) removeLogged(missing map[string]bool) error {
-	all, err := segments(l.fs, l.dir)
 	if err != nil {
-		return err
-	}
-	w := &walk{fs: l.fs, dir: l.dir}
-	stop := int64(math.MaxInt64)
-	for i := len(all) - 1; i >= 0 && len(missing) > 0; i-- {
-		first, err := firstSeq(l.fs, segmentPath(l.dir, all[i]))
-		if err != nil {
-			return err
-		}
-		end := stop
-		if i == len(all)-1 {
-			end = l.seq + 1 // torn lines after it do not count
-		}
-		_, err = w.segment(place{segment: all[i], seq: first}, stop, end, func(_ []byte, e event.Entry, _ place) error {
-			delete(missing, factKey(e))
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		stop = first
+		return fmt.Errorf("complete audit log: %w", err)
 	}
 	return nil
 }
 
-// factKey is equal for two entries about the same fact: a request has one end, and
-// one claim for each receipt.
-func factKey(e event.Entry) string {
-	kind, more := "end", ""
-	switch e.Event {
-	case event.Approved, event.AutoApproved:
-		kind, more = "claim", e.ReceiptSHA256
-	case event.Executed, event.Released, event.Failed, event.Interrupted,
-		event.Denied, event.DeniedByUser, event.AutoRejected, event.Expired,
-		event.Cancelled, event.RequestMore, event.Overridden, event.Answered,
-		event.Malformed:
-	default:
-		kind, more = string(e.Event), e.Detail
+// completion is the state of one Complete.
+type completion struct {
+	fs    FS
+	dir   string
+	lines [][]byte
+	first int64 // number of the first line
+	old   []int // segments that began before it
+	later []int // the others, which hold only lines of the journal
+}
+
+func newCompletion(fsys FS, dir string, lines [][]byte) (*completion, error) {
+	c := &completion{fs: fsys, dir: dir, lines: lines}
+	for i, line := range lines {
+		seq, ok := seqOf(line)
+		if i == 0 {
+			c.first = seq
+		}
+		if !ok || seq != c.first+int64(i) || !bytes.HasSuffix(line, []byte("\n")) {
+			return nil, fmt.Errorf("line %d of the journal is not the entry that follows", i+1)
+		}
 	}
-	return strings.Join([]string{kind, e.Workspace, e.RequestID, more}, "/")
+	all, err := segmentNumbers(fsys, dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	n := len(all)
+	for ; n > 0; n-- {
+		first, err := firstSeq(fsys, segmentPath(dir, all[n-1]))
+		if err != nil && !errors.Is(err, ErrDamaged) {
+			return nil, err
+		}
+		if err == nil && all[n-1] == n && first < c.first {
+			break
+		}
+	}
+	c.old, c.later = all[:n], all[n:]
+	return c, nil
+}
+
+func (c *completion) run() error {
+	alarm, wrongAt, err := c.checkOld()
+	if err == nil && alarm == nil {
+		alarm, err = c.checkLater()
+	}
+	switch {
+	case err != nil:
+		return err
+	case alarm != nil:
+		return Raise(c.fs, c.dir, *alarm)
+	}
+	return c.write(wrongAt)
+}
+
+// checkOld looks for the entries before the journal's first. wrongAt is where the journal's
+// lines differ from those in the last segment, -1 if they do not.
+func (c *completion) checkOld() (a *Alarm, wrongAt int64, err error) {
+	if len(c.old) == 0 {
+		return c.missing(0), -1, nil
+	}
+	path := segmentPath(c.dir, c.old[len(c.old)-1])
+	f, err := c.fs.Open(path)
+	if err != nil {
+		return nil, -1, err
+	}
+	defer f.Close()
+	first, err := firstSeq(c.fs, path)
+	if err != nil {
+		return nil, -1, err
+	}
+	s, good := newScanner(f, first), int64(0)
+	for s.want < c.first && s.next() {
+		good = s.good
+	}
+	if s.err != nil || s.want < c.first {
+		return c.missing(s.want - 1), -1, s.err
+	}
+	for s.next() {
+		i := s.entry.Seq - c.first
+		switch {
+		case i >= int64(len(c.lines)):
+			return c.beyond(s.entry.Seq), -1, nil
+		case !bytes.Equal(s.line, c.lines[i][:len(c.lines[i])-1]):
+			return nil, good, s.err
+		}
+		good = s.good
+	}
+	return nil, -1, s.err
+}
+
+// checkLater looks for entries that the journal lacks.
+func (c *completion) checkLater() (*Alarm, error) {
+	end := c.first + int64(len(c.lines)) - 1
+	for _, n := range c.later {
+		last, err := lastSeq(c.fs, segmentPath(c.dir, n))
+		if err != nil {
+			return nil, err
+		}
+		if last > end {
+			return c.beyond(last), nil
+		}
+	}
+	return nil, nil
+}
+
+// lastSeq is the number of the last complete line of a segment, 0 if its first is none.
+func lastSeq(fsys afero.Fs, path string) (int64, error) {
+	first, err := firstSeq(fsys, path)
+	if errors.Is(err, ErrDamaged) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	f, err := fsys.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	s := newScanner(f, first)
+	for s.next() {
+	}
+	return s.want - 1, s.err
+}
+
+func (c *completion) missing(have int64) *Alarm {
+	if have == c.first-1 {
+		return nil
+	}
+	return missingEntries(have, c.first-1, "they were durable")
+}
+
+func (c *completion) beyond(have int64) *Alarm {
+	end := c.first + int64(len(c.lines)) - 1
+	return &Alarm{Want: have, Have: end, Reason: fmt.Sprintf("the journal ends with entry %d, the log with %d: another journal was put in its place", end, have)}
+}
+
+// write replaces the later segments by one with the journal's lines, and cuts off wrong
+// lines before it: they must not contradict those that count.
+func (c *completion) write(wrongAt int64) error {
+	next := len(c.old) + 1
+	for _, n := range slices.Backward(c.later) {
+		if n > next {
+			if err := c.fs.Remove(segmentPath(c.dir, n)); err != nil {
+				return err
+			}
+		}
+	}
+	f, err := create(c.fs, filepath.Join(c.dir, tempName), slices.Concat(c.lines...), func(temp string) error {
+		return c.fs.Rename(temp, segmentPath(c.dir, next))
+	})
+	if err == nil {
+		err = f.Close()
+	}
+	if err == nil && wrongAt >= 0 {
+		err = cutFile(c.fs, segmentPath(c.dir, len(c.old)), wrongAt)
+	}
+	return err
+}
+
+func cutFile(fsys afero.Fs, path string, size int64) error {
+	f, err := fsys.OpenFile(path, os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(size), f.Close())
+}
+
+// Compare looks for a line of which the journal says that it was durable: the newest before
+// a clean stop. If the log does not have it, byte for byte, Compare raises an Alarm.
+func Compare(fsys FS, dir string, line []byte) error {
+	want, ok := seqOf(line)
+	if !ok {
+		return nil // the log was empty
+	}
+	have, found, err := find(fsys, dir, line)
+	if err != nil {
+		return fmt.Errorf("compare audit log: %w", err)
+	}
+	if found {
+		return nil
+	}
+	a := missingEntries(have, want, "they were durable before the last stop")
+	if have >= want {
+		a.Reason = fmt.Sprintf("entry %d differs from the one that was durable before the last stop", want)
+	}
+	return Raise(fsys, dir, *a)
+}
+
+// find searches a line, and returns the last number of the segment that should have it.
+func find(fsys FS, dir string, line []byte) (have int64, found bool, err error) {
+	all, err := segments(fsys, dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrDamaged) || err == nil && len(all) == 0 {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	seq, _ := seqOf(line)
+	at, err := (&walk{fs: fsys, dir: dir}).find(all, seq)
+	if err != nil && !errors.Is(err, ErrDamaged) {
+		return 0, false, err
+	}
+	path := segmentPath(dir, max(at.segment, 1))
+	content, err := readInto(fsys, path, nil)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, false, err
+	}
+	if bytes.HasPrefix(content, line) || bytes.Contains(content, append([]byte("\n"), line...)) {
+		return seq, true, nil
+	}
+	have, err = lastSeq(fsys, path)
+	return have, false, err
 }

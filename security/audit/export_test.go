@@ -46,7 +46,7 @@ func (a *verifier) clone(c *Check) verifier {
 	b := *a
 	b.Check = c
 	b.tree.edge = slices.Clone(a.tree.edge)
-	b.repeated, b.repeatedCount, b.missing = maps.Clone(a.repeated), maps.Clone(a.repeatedCount), maps.Clone(a.missing)
+	b.repeated, b.repeatedCount, b.missing = maps.Clone(a.repeated), maps.Clone(a.repeatedCount), a.missing.clone()
 	b.report.Notes = slices.Clone(a.report.Notes)
 	return b
 }

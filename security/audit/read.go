@@ -215,8 +215,18 @@ func firstSeq(fsys afero.Fs, path string) (int64, error) {
 	return e.Seq, nil
 }
 
-// segments lists the numbers of the segments in dir, in order.
+// segments lists the numbers of the segments in dir, in order and without gaps.
 func segments(fsys afero.Fs, dir string) ([]int, error) {
+	all, err := segmentNumbers(fsys, dir)
+	for i, n := range all {
+		if n != i+1 {
+			return nil, fmt.Errorf("%w: %s is missing", ErrDamaged, segmentPath(dir, i+1))
+		}
+	}
+	return all, err
+}
+
+func segmentNumbers(fsys afero.Fs, dir string) ([]int, error) {
 	f, err := fsys.Open(dir)
 	if err != nil {
 		return nil, err
@@ -233,11 +243,6 @@ func segments(fsys afero.Fs, dir string) ([]int, error) {
 		}
 	}
 	slices.Sort(all)
-	for i, n := range all {
-		if n != i+1 {
-			return nil, fmt.Errorf("%w: %s is missing", ErrDamaged, segmentPath(dir, i+1))
-		}
-	}
 	return all, nil
 }
 

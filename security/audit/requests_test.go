@@ -29,6 +29,9 @@ func logOf(t *testing.T, story string) afero.Fs {
 			Time: clock().Add(time.Duration(sec) * time.Second), Event: event.Kind(f[2]),
 			Workspace: "w", RequestID: f[1], Tool: "tool-" + f[1], By: f[3], Via: f[4],
 		}
+		if f[3] == event.DetailAgain {
+			e.Detail, e.By = f[3], ""
+		}
 		if f[1] == "-" {
 			e.Workspace, e.RequestID, e.Tool = "", "", ""
 		}
@@ -75,7 +78,7 @@ func TestRequests(t *testing.T) {
 		{"running", "1 a approval_requested\n2 a approved ann cli", []string{"a running by ann 1 2 -"}},
 		{"expired", "1 a approval_requested\n301 a expired deadline gate", []string{"a expired by deadline 1 301 301"}},
 		{"denied", "1 a approval_requested\n2 a denied_by_user bob cli", []string{"a denied by bob 1 2 2"}},
-		{"interrupted and run again", "1 a auto_approved\n5 a auto_approved\n6 a executed", []string{"a auto_approved by - 1 1 6"}},
+		{"interrupted and run again", "1 a auto_approved\n5 a auto_approved again\n6 a executed", []string{"a auto_approved by - 1 1 6"}},
 		{"approved and run again", "1 a approval_requested\n2 a approved ann cli\n5 a approved ann cli\n6 a executed ann cli", []string{"a approved by ann 1 2 6"}},
 		{"ordered by the time of asking", "1 a approval_requested\n2 b auto_approved\n3 b executed\n9 a denied_by_user ann cli", []string{"b auto_approved by - 2 2 3", "a denied by ann 1 9 9"}},
 		{"unrelated events are ignored", "1 a approval_requested\n2 a refused_decider eve cli\n2 a forged\n4 a denied_by_user ann cli\n5 a response_restored\n6 a redeemed ann cli", []string{"a denied by ann 1 4 4"}},
@@ -84,6 +87,7 @@ func TestRequests(t *testing.T) {
 		{"used again by a rule", "1 a auto_approved\n2 a executed\n5 a auto_rejected", []string{"a auto_rejected by - 5 5 5", "a auto_approved by - 1 1 2"}},
 		{"refused, then asked", "1 a auto_rejected\n5 a approval_requested", []string{"a pending by - 5 - -", "a auto_rejected by - 1 1 1"}},
 		{"a power cut lost the first entry", "5 a denied_by_user ann cli", []string{"a denied by ann - 5 5"}},
+		{"two lost their first entries, and have one id", "5 a denied_by_user ann cli\n6 b auto_approved\n7 a denied_by_user bob cli", []string{"a denied by bob - 7 7", "b running by - 6 6 -", "a denied by ann - 5 5"}},
 		{"a power cut lost the outcome", "1 a approval_requested\n2 a approved ann cli\n9 - started", []string{"a running by ann 1 2 -"}},
 	} {
 		found, more, err := read.Requests(logIn(logOf(t, c.log)), read.Query{})
@@ -95,6 +99,16 @@ func TestRequests(t *testing.T) {
 			require.Equal(t, "tool-"+r.Key.ID, r.Tool, c.why)
 		}
 		require.Equal(t, c.want, got, c.why)
+
+		var streamed []string
+		require.NoError(t, read.Each(logIn(logOf(t, c.log)), read.Query{}, func(r *read.Request) error {
+			streamed = append(streamed, summary(r))
+			return nil
+		}))
+		require.ElementsMatch(t, c.want, streamed, c.why)
+		if !strings.Contains(c.why, "lost their first") {
+			require.Equal(t, c.want, streamed, c.why)
+		}
 	}
 }
 
@@ -133,6 +147,14 @@ func TestRequestsSelection(t *testing.T) {
 		}
 		require.Equal(t, c.want, strings.Join(got, " "), c.why)
 		require.Equal(t, c.more, more, c.why)
+		if c.wanted.Limit == 0 {
+			got = nil
+			require.NoError(t, read.Each(logIn(log), c.wanted, func(r *read.Request) error {
+				got = append(got, r.Key.ID)
+				return nil
+			}))
+			require.Equal(t, c.want, strings.Join(got, " "), c.why)
+		}
 	}
 }
 
@@ -151,4 +173,7 @@ func TestRequestsStopsEarly(t *testing.T) {
 	found, _, err = read.Requests(logIn(p), read.Query{Since: clock()})
 	require.ErrorIs(t, err, audit.ErrDamaged, "within a day the clock may have been set back")
 	require.Len(t, found, 3, "the requests found before the damage")
+	n := 0
+	require.ErrorIs(t, read.Each(logIn(p), read.Query{}, func(*read.Request) error { n++; return nil }), audit.ErrDamaged)
+	require.Equal(t, 3, n)
 }

@@ -3,15 +3,12 @@ package audit
 import (
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"math/bits"
 	"path/filepath"
-	"slices"
 
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/permesso-dev/permesso/approval/event"
-	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // openSigning finds the checkpoint to continue from.
@@ -23,7 +20,7 @@ func (l *Log) openSigning(keys Keys) error {
 	if err != nil {
 		return err
 	}
-	l.checkpoints.good, l.checkpoints.newest, l.tree = end.good, end.newest, end.tree
+	l.checkpoints.good, l.tree = end.good, end.tree
 	l.newest.Store(end.newest)
 	l.lastTried = end.tree.size
 	return nil
@@ -57,62 +54,43 @@ func (l *Log) addLeaf(seq int64, line []byte) {
 	}
 }
 
-// checkLength refuses a log that lacks signed entries.
-func (l *Log) checkLength() error {
-	if c := l.newest.Load(); c != nil && l.seq < c.Size {
-		return hints.Add(fmt.Errorf("%w: it ends with number %d, but its newest checkpoint covers %d", ErrDamaged, l.seq, c.Size),
-			"restore it from a backup, or move the folder "+l.dir+" away to begin a new log")
-	}
-	return nil
-}
-
 // Checkpoint makes all noted entries durable and signs the log, unless the same key
 // has signed this size. The log stays usable after an error.
 func (l *Log) Checkpoint() error {
 	if err := l.Sync(); err != nil {
 		return err
 	}
-	l.signMu.Lock()
-	defer l.signMu.Unlock()
+	l.files.Lock()
+	defer l.files.Unlock()
 	return l.sign()
 }
 
 // Newest returns the newest checkpoint, or nil.
 func (l *Log) Newest() *Checkpoint { return l.newest.Load() }
 
-// sign writes a checkpoint of the durable entries. The caller holds signMu, not mu,
-// so that other callers can write and sync.
+// sign writes a checkpoint of the lines in the files, all of which are committed. The
+// caller holds files.
 func (l *Log) sign() error {
-	if l.checkpoints == nil {
+	last := l.newest.Load()
+	if l.checkpoints == nil || l.tree.size == 0 || last != nil && last.Size == l.tree.size && last.Key == l.checkpoints.signer.KeyHash() {
 		return nil
 	}
-	l.mu.Lock()
-	t := tree{l.tree.size, slices.Clone(l.tree.edge)}
-	l.mu.Unlock()
-	last := l.checkpoints.newest
-	if t.size == 0 || last != nil && last.Size == t.size && last.Key == l.checkpoints.signer.KeyHash() {
-		return nil
-	}
-	l.mu.Lock()
-	l.lastTried, l.lastTriedAt = t.size, l.now()
-	l.mu.Unlock()
-	if err := l.checkpoints.write(t); err != nil {
+	l.lastTried, l.lastTriedAt = l.tree.size, l.now()
+	c, err := l.checkpoints.write(l.tree)
+	if err != nil {
 		return err
 	}
-	l.newest.Store(l.checkpoints.newest)
+	l.newest.Store(c)
 	return nil
 }
 
-// markDurable records that the lines up to seq are durable.
-func (l *Log) markDurable(seq int64) {
-	if l.checkpoints != nil {
-		n := seq - l.durable
-		for _, leaf := range l.leaves[:n] {
-			l.tree.add(leaf)
-		}
-		l.leaves = append(l.leaves[:0], l.leaves[n:]...)
+// signatureDue reports whether it is time for a periodic checkpoint.
+func (l *Log) signatureDue() bool {
+	if l.tree.size < l.lastTried+signAfter {
+		return false
 	}
-	l.durable = seq
+	since := l.now().Sub(l.lastTriedAt)
+	return since >= signEvery || since < 0 // the clock was set back
 }
 
 // tree is the right edge of the RFC 6962 tree over the first size lines: the roots

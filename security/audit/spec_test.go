@@ -342,6 +342,9 @@ func specVerify(files map[string][]byte, public string, k kept) error {
 		return err
 	}
 	keys := []specKey{key}
+	if _, alarm := files["alarm.json"]; alarm {
+		return errors.New("the alarm is not acknowledged")
+	}
 	sizes, roots, err := specCheckpoints(files["checkpoints.jsonl"], keys)
 	if err != nil {
 		return err
@@ -389,14 +392,14 @@ func specVerify(files map[string][]byte, public string, k kept) error {
 // agree verifies with both and requires the same result.
 func agree(t testing.TB, files map[string][]byte, k kept, what string) (good bool) {
 	t.Helper()
-	c := &audit.Check{FS: newMemFS(files), Dir: dir, Keys: testKeys(t).Known, Checkpoints: k.checkpoints, Receipts: map[string]string{}}
+	c := &audit.Check{FS: newMemFS(files), Dir: dir, Keys: testKeys(t).Known, Checkpoints: k.checkpoints, Facts: audit.Facts{Receipts: map[string]string{}}}
 	for _, f := range k.feet {
 		foot, err := audit.ParseFoot(f)
 		require.NoError(t, err)
 		c.Feet = append(c.Feet, foot)
 	}
 	for _, r := range k.receipts {
-		c.Receipts[r] = r
+		c.Facts.Receipts[r] = r
 	}
 	_, packageErr := c.Run()
 	specErr := specVerify(files, testPublic, k)
@@ -484,6 +487,9 @@ func TestAVerifierFromTheFormatAgrees(t *testing.T) {
 	require.True(t, agree(t, overlap(same, "zz\nzz\n"), kept{}, "and lines of it"))
 	require.False(t, agree(t, overlap(func(b []byte) []byte { return bytes.Replace(b, []byte("executed"), []byte("released"), 1) }, ""), kept{},
 		"a repeated line differs"))
+	alarm := newMemFS(files).files
+	alarm["alarm.json"] = []byte("{}")
+	require.False(t, agree(t, alarm, kept{}, "an alarm"))
 	for why, line := range map[string]string{
 		"a duplicate name": `{"seq":1001,"time":"2026-11-21T12:00:00Z","event":"a","event":"b"}`,
 		"an unknown name":  `{"seq":1001,"time":"2026-11-21T12:00:00Z","event":"a","x":1}`,

@@ -33,11 +33,10 @@ type Check struct {
 	Dir  string
 	Keys note.Verifiers // all valid keys
 
-	// Witnesses kept elsewhere: feet of messages, checkpoints, and names of receipts
-	// by digest. The log must have the entry of each receipt.
+	// Witnesses kept elsewhere: feet of messages, checkpoints, and facts.
 	Feet        []Foot
 	Checkpoints []string
-	Receipts    map[string]string
+	Facts       Facts
 
 	// Progress is called with the number of verified entries, and of all that are signed;
 	// may be nil.
@@ -89,6 +88,13 @@ type witness struct {
 // Run verifies the log. The error describes the first fault. It wraps ErrTampered,
 // ErrDamaged or ErrNotSigned, unless a file could not be read.
 func (c *Check) Run() (*Report, error) {
+	alarm, err := ReadAlarm(c.FS, c.Dir)
+	if err == nil && alarm != nil {
+		err = fmt.Errorf("%w: %w: %s", ErrTampered, ErrAlarm, alarm.Reason)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("verify audit log: %w", err)
+	}
 	a, err := c.begin()
 	if err != nil {
 		return nil, fmt.Errorf("verify audit log: %w", err)
@@ -109,7 +115,7 @@ type verifier struct {
 	matched       int              // number of matched witnesses
 	repeated      map[int64]repeat // by number: lines that a later segment must repeat
 	repeatedCount map[string]int   // by path: number of lines that the next segment repeats
-	missing       map[string]string
+	missing       Facts
 	report        Report
 }
 
@@ -121,7 +127,7 @@ type repeat struct {
 // begin reads the checkpoints before it lists the segments, so that the segments
 // contain all signed entries.
 func (c *Check) begin() (*verifier, error) {
-	a := &verifier{Check: c, repeated: map[int64]repeat{}, repeatedCount: map[string]int{}, missing: maps.Clone(c.Receipts)}
+	a := &verifier{Check: c, repeated: map[int64]repeat{}, repeatedCount: map[string]int{}, missing: c.Facts.clone()}
 	if err := a.readCheckpoints(); err != nil {
 		return nil, err
 	}
@@ -135,7 +141,7 @@ func (c *Check) begin() (*verifier, error) {
 	for _, f := range c.Feet {
 		a.addWitness(f.Size, f.Digits, "the kept foot "+strconv.Quote(f.String()))
 	}
-	a.report.Witnesses = len(c.Checkpoints) + len(c.Feet) + len(c.Receipts)
+	a.report.Witnesses = len(c.Checkpoints) + len(c.Feet) + len(c.Facts.Receipts)
 	slices.SortStableFunc(a.witnesses, func(x, y witness) int { return int(min(max(x.size-y.size, -1), 1)) })
 	var err error
 	a.all, err = segments(c.FS, c.Dir)
@@ -228,9 +234,7 @@ func (a *verifier) line(line []byte, e event.Entry, _ place) error {
 		a.repeatedCount[r.path]++
 	}
 	a.tree.add(leaf)
-	if len(a.missing) > 0 && (e.Event == event.Approved || e.Event == event.AutoApproved) {
-		delete(a.missing, e.ReceiptSHA256)
-	}
+	a.missing.remove(&e)
 	if a.Progress != nil && e.Seq%progressEvery == 0 {
 		a.Progress(min(e.Seq, a.report.Signed), a.report.Signed)
 	}
@@ -280,6 +284,7 @@ func checkASCII(line []byte) error {
 // end checks for missing entries and witnesses.
 func (a *verifier) end() (*Report, error) {
 	n := a.tree.size
+	a.missing.excuse()
 	switch {
 	case len(a.repeated) > 0:
 		seq := slices.Min(slices.Collect(maps.Keys(a.repeated)))
@@ -289,10 +294,8 @@ func (a *verifier) end() (*Report, error) {
 		w := a.witnesses[len(a.witnesses)-1]
 		return nil, fmt.Errorf("verify audit log: %w: it ends with number %d, but %s covers %d: the end was cut off",
 			ErrTampered, n, w.what, w.size)
-	case len(a.missing) > 0:
-		name := slices.Sorted(maps.Values(a.missing))[0]
-		return nil, fmt.Errorf("verify audit log: %w: the entry of %d receipts is missing, of %s for example",
-			ErrTampered, len(a.missing), name)
+	case !a.missing.empty():
+		return nil, fmt.Errorf("verify audit log: %w: %s", ErrTampered, &a.missing)
 	case n > 0 && len(a.witnesses) == 0:
 		return nil, hints.Add(fmt.Errorf("verify audit log: %w: no checkpoint covers any of the %d entries", ErrNotSigned, n),
 			"a running daemon signs its log within seconds and when it stops; if it did, "+checkpointFile+" was removed")
