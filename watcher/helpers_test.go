@@ -43,7 +43,7 @@ func (e *recorder) wake(group, kind, name string) {
 	e.record(func() { e.wakes[group+"/"+kind+"/"+name]++ })
 }
 
-func (e *recorder) rescan(group string) { e.record(func() { e.rescans[group]++ }) }
+func (e *recorder) rescan(group string, _ bool) { e.record(func() { e.rescans[group]++ }) }
 
 func (e *recorder) woken(key string) int {
 	e.mu.Lock()

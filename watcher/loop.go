@@ -30,6 +30,8 @@ type loop struct {
 	logged        map[reason]bool    // reasons for polling that were logged
 	localScans    int                // local scans in progress
 	polledGroups  int                // number of polled groups
+	ready         []*group           // due, waiting for a scan
+	next          time.Time          // when the first of the others is due, or earlier
 	lastRescanAll time.Time
 }
 
@@ -180,6 +182,7 @@ func (l *loop) joinGroup(name string, now time.Time) *group {
 	if !ok {
 		g = &group{name: name, nextRescan: now, requested: true}
 		l.groups[name] = g
+		l.dueBy(now)
 	}
 	return g
 }

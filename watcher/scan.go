@@ -20,9 +20,11 @@ const (
 type scan struct {
 	group   *group
 	rescan  bool // call Rescan, too
+	asked   bool // for a reason: whatever the folders' times say
 	began   time.Time
 	polls   []*poll
-	changes int // changed names in flooding folders; -1: unknown
+	changes int  // changed names in flooding folders; -1: unknown
+	changed bool // Rescan was called, and a folder may have changed
 }
 
 // A poll is one folder of a scan.
@@ -30,6 +32,7 @@ type poll struct {
 	folder  *folder
 	compare bool // it is polled: compare its names with the last listing
 	counts  bool // its changes decide whether a flood is over
+	watched fs.FileInfo
 	current state
 }
 
@@ -37,7 +40,7 @@ type poll struct {
 // that appears after the Rescan.
 func (w *Watcher) runScan(k *scan, stopped func() bool) {
 	for _, p := range k.polls {
-		p.current = w.examine(p.folder.Path)
+		p.current = w.examine(p.folder.Path, p.watched)
 		if !p.compare {
 			p.folder.seen = nil
 			continue
@@ -50,9 +53,36 @@ func (w *Watcher) runScan(k *scan, stopped func() bool) {
 			}
 		}
 	}
-	if k.rescan && !stopped() {
-		w.Rescan(k.group.name)
+	if !k.rescan || stopped() {
+		return
 	}
+	k.changed = k.asked
+	for _, p := range k.polls {
+		k.changed = !p.folder.unchanged(p) || k.changed
+	}
+	w.Rescan(k.group.name, k.changed)
+}
+
+// recent is how long after a change of a folder another may get the same time: two
+// seconds on the coarsest file systems.
+const recent = 3 * time.Second
+
+// unchanged reports whether the folder has the same names as when unchanged last
+// reported false. Its time is read before the names.
+func (f *folder) unchanged(p *poll) bool {
+	now, then := p.current.info, f.named
+	if now == nil || p.compare || p.watched == nil {
+		f.named = nil
+		return false
+	}
+	if then != nil && os.SameFile(then, now) && then.ModTime().Equal(now.ModTime()) {
+		return true
+	}
+	f.named = nil
+	if age := time.Since(now.ModTime()); age >= recent {
+		f.named = now
+	}
+	return false
 }
 
 // compare wakes every name that differs from the last listing. It returns their

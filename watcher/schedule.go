@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"io/fs"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -25,18 +26,19 @@ type group struct {
 	nextRescan time.Time // when the next Rescan is due
 	nextPoll   time.Time // when the next poll is due; zero: it is not polled
 	requested  bool      // the next Rescan was requested, not periodic
-	busy       bool      // a scan is in progress
+	busy       bool      // a scan is in progress, or waits for its turn
 	remote     bool
 }
 
-// A folder is a Folder and its state. Only a scan uses seen; the loop owns the other
-// fields.
+// A folder is a Folder and its state. Only a scan uses seen and named; the loop owns
+// the other fields.
 type folder struct {
 	Folder
 	group   *group
 	watched fs.FileInfo // the folder as it was when the watch was placed; nil: no watch
 	why     reason      // why it is polled; empty: watched, or its group floods
 	seen    *listing
+	named   fs.FileInfo // the folder when its names were last rescanned; nil: its time says nothing
 }
 
 func (g *group) due() time.Time {
@@ -52,6 +54,7 @@ func (l *loop) rescanBy(g *group, at time.Time) {
 		return
 	}
 	g.nextRescan, g.requested = at, true
+	l.dueBy(at)
 }
 
 // rescanAll requests a Rescan of every group, at most once within a poll period: an
@@ -69,29 +72,45 @@ func (l *loop) rescanAll(now time.Time) {
 	}
 }
 
-// dispatch starts the due scans, up to the limit, and sets the timer for the next.
-// Timers that are close together fire together.
-func (l *loop) dispatch(now time.Time) {
-	for g := l.earliest(); g != nil; g = l.earliest() {
-		if due := g.due(); due.After(now) {
-			l.setTimer(now, due)
-			return
-		}
-		if l.localScans >= maxScans && !g.remote {
-			return // finishScan leads here again
-		}
-		l.startScan(g, now)
+// dueBy says that a group is due at that time.
+func (l *loop) dueBy(at time.Time) {
+	if at.Before(l.next) {
+		l.next = at
 	}
 }
 
-// earliest is the group that is due first, of those that are not being scanned.
-func (l *loop) earliest() (first *group) {
+// dispatch starts the due scans, up to the limit, and sets the timer for the next.
+// Timers that are close together fire together.
+func (l *loop) dispatch(now time.Time) {
+	if !l.next.After(now) {
+		l.collect(now)
+	}
+	for len(l.ready) > 0 {
+		g := l.ready[0]
+		if l.localScans >= maxScans && !g.remote {
+			return // finishScan leads here again
+		}
+		l.ready = l.ready[1:]
+		l.startScan(g, now)
+	}
+	l.setTimer(now, l.next)
+}
+
+// collect appends the due groups to those that wait for a scan, the first due first, and
+// finds out when the next is due. Nothing else looks at every group.
+func (l *loop) collect(now time.Time) {
+	l.next = now.Add(time.Hour)
 	for _, g := range l.groups {
-		if !g.busy && (first == nil || g.due().Before(first.due())) {
-			first = g
+		switch due := g.due(); {
+		case g.busy:
+		case due.After(now):
+			l.dueBy(due)
+		default:
+			g.busy = true
+			l.ready = append(l.ready, g)
 		}
 	}
-	return first
+	slices.SortFunc(l.ready, func(a, b *group) int { return a.due().Compare(b.due()) })
 }
 
 func (l *loop) setTimer(now, due time.Time) {
@@ -104,18 +123,21 @@ func (l *loop) setTimer(now, due time.Time) {
 
 // startScan starts a scan of a group.
 func (l *loop) startScan(g *group, now time.Time) {
-	k := &scan{group: g, began: now, rescan: !g.nextRescan.After(now.Add(l.slack())), changes: -1}
+	if len(g.folders) == 0 { // they were removed while it waited
+		l.deleteGroup(g)
+		return
+	}
+	k := &scan{group: g, began: now, rescan: !g.nextRescan.After(now.Add(l.slack())), asked: g.requested, changes: -1}
 	for _, f := range g.folders {
 		floods := g.flood.on && !f.Trusted
 		if floods {
 			k.changes = 0
 		}
-		k.polls = append(k.polls, &poll{folder: f, compare: f.why != (reason{}) || floods, counts: floods})
+		k.polls = append(k.polls, &poll{folder: f, compare: f.why != (reason{}) || floods, counts: floods, watched: f.watched})
 	}
 	if k.rescan {
 		g.nextRescan, g.requested = now.Add(l.interval(g.requested)), false
 	}
-	g.busy = true
 	if !g.remote {
 		l.localScans++
 		l.locals.Add(1)
@@ -155,17 +177,24 @@ func (l *loop) finishScan(r report, now time.Time) {
 	if g.flood.ends(now, r.changes, l.floodLimit()) {
 		l.Log.Info().Str("ws", g.name).Msg("flood is over, watching again")
 	}
-	g.remote = false
-	for _, p := range r.polls {
-		if p.folder.group == g { // not removed or replaced in the meantime
-			l.applyState(p.folder, p.current)
-		}
+	if !r.rescan || r.changed {
+		l.applyStates(r.scan)
 	}
 	rest := now.Add(now.Sub(r.began))
 	if g.nextRescan.Before(rest) {
 		g.nextRescan = rest
 	}
 	l.schedulePoll(g, rest)
+	l.dueBy(g.due())
+}
+
+func (l *loop) applyStates(k *scan) {
+	k.group.remote = false
+	for _, p := range k.polls {
+		if p.folder.group == k.group { // not removed or replaced in the meantime
+			l.applyState(p.folder, p.current)
+		}
+	}
 }
 
 // schedulePoll sets when a group is polled next, if it is polled.
@@ -191,21 +220,30 @@ func (l *loop) schedulePoll(g *group, earliest time.Time) {
 // so that groups do not rescan together. After a requested Rescan (such as after an
 // overflow) it may be much shorter, to spread the groups again.
 func (l *loop) interval(asked bool) time.Duration {
-	named := len(l.groups)
-	if _, ok := l.groups[""]; ok {
-		named--
-	}
-	longest := max(slower(l.base(), named)-l.slack(), time.Microsecond)
+	longest := max(l.longest()-l.slack(), time.Microsecond)
 	if asked {
 		return rand.N(longest) //nolint:gosec // spreads load, no security
 	}
 	return longest - rand.N(longest/5+1) //nolint:gosec // likewise
 }
 
-func (l *loop) base() time.Duration { return cmp.Or(l.Interval, defaultInterval) }
+// longest is the longest time between two Rescans of a group.
+func (l *loop) longest() time.Duration {
+	named := len(l.groups)
+	if _, ok := l.groups[""]; ok {
+		named--
+	}
+	return slower(cmp.Or(l.Interval, defaultInterval), named)
+}
 
-// slack is the allowed delay of a timer.
-func (l *loop) slack() time.Duration { return min(l.base()/50, l.pollPeriod()/10) }
+// slack is the allowed delay of a timer. Many groups share one.
+func (l *loop) slack() time.Duration {
+	most := l.pollPeriod()
+	if l.polledGroups > 0 {
+		most /= 10
+	}
+	return min(l.longest()/50, most)
+}
 
 func (l *loop) pollPeriod() time.Duration {
 	return slower(cmp.Or(l.pollEvery, defaultPoll), l.polledGroups)

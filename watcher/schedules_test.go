@@ -17,11 +17,12 @@ import (
 )
 
 // 1,000 schedules of dropped, doubled, late and reordered events, with replaced
-// folders and overflows. Every file must be seen within one interval. The folders
-// are real, the events are fake, and the clock is synctest's.
+// folders and overflows. Every file must be seen within one interval, although unchanged
+// folders are not read. The folders are real, the events are fake, and the clock is
+// synctest's. The folders have its times, in steps of two seconds, the coarsest there are.
 func TestSchedules(t *testing.T) {
 	top := memoryDir(t)
-	var files, byEvent int
+	var files, byEvent, skipped int
 	for seed := range uint64(1000) {
 		dir := mkdir(t, top, strconv.FormatUint(seed, 10))
 		synctest.Test(t, func(t *testing.T) {
@@ -29,6 +30,7 @@ func TestSchedules(t *testing.T) {
 			s.play(t)
 			files += len(s.born)
 			byEvent += s.events
+			skipped += s.skipped
 			for key, born := range s.born {
 				seen, ok := s.seen[key]
 				require.True(t, ok, "seed %d: %s was never seen", seed, key)
@@ -40,6 +42,7 @@ func TestSchedules(t *testing.T) {
 	require.Greater(t, files, 10_000)
 	require.Greater(t, byEvent, files/10, "the schedules must deliver some events")
 	require.Less(t, byEvent, files*9/10, "and drop some")
+	require.Greater(t, skipped, 1000, "some folders must be unchanged")
 }
 
 const (
@@ -53,10 +56,11 @@ type scenario struct {
 	rng *rand.Rand
 	top string
 
-	mu     sync.Mutex
-	born   map[string]time.Time // "group/name"
-	seen   map[string]time.Time
-	events int // files first seen by an event
+	mu      sync.Mutex
+	born    map[string]time.Time // "group/name"
+	seen    map[string]time.Time
+	events  int // files first seen by an event
+	skipped int // rescans of unchanged folders
 }
 
 func (s *scenario) play(t *testing.T) {
@@ -65,6 +69,7 @@ func (s *scenario) play(t *testing.T) {
 	for i := range scenarioGroups {
 		group := strconv.Itoa(i)
 		require.NoError(t, w.Add(Folder{Path: mkdir(t, s.top, group), Group: group, Kind: "k"}))
+		s.stamp(t, group)
 	}
 	var all sync.WaitGroup
 	all.Go(func() { require.NoError(t, w.Run(ctx)) })
@@ -81,6 +86,7 @@ func (s *scenario) play(t *testing.T) {
 		s.mu.Lock()
 		s.born[group+"/"+name] = time.Now()
 		write(t, s.top, group, name)
+		s.stamp(t, group)
 		s.mu.Unlock()
 		for range s.rng.IntN(3) { // dropped, delivered or doubled
 			delay := time.Duration(s.rng.Int64N(int64(3 * time.Second)))
@@ -125,6 +131,13 @@ func (s *scenario) exchange(t *testing.T, group string) {
 		require.NoError(t, os.Rename(filepath.Join(old, entry.Name()), filepath.Join(path, entry.Name())))
 	}
 	require.NoError(t, os.Remove(old))
+	s.stamp(t, group)
+}
+
+// stamp gives a changed folder the time of a coarse file system.
+func (s *scenario) stamp(t *testing.T, group string) {
+	now := time.Now().Truncate(2 * time.Second)
+	require.NoError(t, os.Chtimes(filepath.Join(s.top, group), now, now))
 }
 
 func (s *scenario) wake(group, _, name string) {
@@ -135,10 +148,14 @@ func (s *scenario) wake(group, _, name string) {
 	}
 }
 
-// rescan reads the folder, as the caller of a Watcher does.
-func (s *scenario) rescan(group string) {
+// rescan reads the folder if it has changed, as the caller of a Watcher does.
+func (s *scenario) rescan(group string, changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !changed {
+		s.skipped++
+		return
+	}
 	entries, err := os.ReadDir(filepath.Join(s.top, group))
 	if err != nil {
 		return
@@ -169,7 +186,7 @@ func TestIdleRescansAreSpread(t *testing.T) {
 		var longest time.Duration
 		perSecond := make(map[int64]int)
 		w := &Watcher{Wake: func(_, _, _ string) {}, open: f.open}
-		w.Rescan = func(group string) {
+		w.Rescan = func(group string, _ bool) {
 			mu.Lock()
 			defer mu.Unlock()
 			now := time.Now()

@@ -22,6 +22,14 @@
 // report changes by other hosts, and the kernel's limits on watches may be
 // reached. Such folders are polled once a second, and [Watcher.Notes] lists them.
 //
+// # Unchanged folders
+//
+// The modification time of a folder changes when a name in it is created, renamed or
+// removed. If no folder of a group has changed since the last Rescan, the next periodic
+// Rescan says so, and the watches are not renewed. That is never said of a folder that is
+// polled, or was replaced, or whose time was so recent at the last Rescan that a later
+// change may have got the same time. The content of a file may have changed all the same.
+//
 // # Floods
 //
 // All folders share one event queue. If the untrusted folders of a group produce
@@ -89,8 +97,9 @@ type Watcher struct {
 	// folder of groups itself, to find and Add new ones. It may be slow. There is
 	// never more than one call at once for a group; calls in the meantime are
 	// combined. It is called after a group's folders are watched, after lost events,
-	// and at least once every Interval.
-	Rescan func(group string)
+	// and at least once every Interval. If changed is false, the folders have the same
+	// names as at the last call with true.
+	Rescan func(group string, changed bool)
 
 	Log zerolog.Logger
 
@@ -130,7 +139,7 @@ func (w *Watcher) Add(f Folder) error {
 		return fmt.Errorf("watch %s: %w", f.Path, err)
 	}
 	f.Path = path
-	current := w.examine(path)
+	current := w.examine(path, nil)
 	if current.err != nil && !errors.Is(current.err, fs.ErrNotExist) {
 		return fmt.Errorf("watch %s: %w", path, current.err)
 	}
@@ -258,8 +267,8 @@ type state struct {
 }
 
 // examine checks the folder itself. Lstat comes first, because fsnotify's Add and
-// statfs both follow links.
-func (w *Watcher) examine(path string) state {
+// statfs both follow links. A folder that is still the watched one needs no statfs.
+func (w *Watcher) examine(path string, watched fs.FileInfo) state {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -268,6 +277,8 @@ func (w *Watcher) examine(path string) state {
 		return state{err: err, why: reason{what: cause(err)}}
 	case !info.IsDir():
 		return state{err: errNotFolder, why: reason{what: errNotFolder.Error()}}
+	case watched != nil && os.SameFile(watched, info):
+		return state{info: info}
 	}
 	fileSystem := w.fileSystem
 	if fileSystem == nil {

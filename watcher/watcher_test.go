@@ -448,11 +448,11 @@ func TestAddFromCallbacks(t *testing.T) {
 		}
 		e.wake(group, kind, name)
 	}
-	w.Rescan = func(group string) {
+	w.Rescan = func(group string, changed bool) {
 		if group == "" {
 			require.NoError(t, w.Add(Folder{Path: mkdir(t, top, "made-by-rescan"), Group: "r", Kind: "k"}))
 		}
-		e.rescan(group)
+		e.rescan(group, changed)
 	}
 	require.NoError(t, w.Add(Folder{Path: top, Kind: "workspaces"}))
 	run(t, w)
@@ -474,7 +474,7 @@ func TestConcurrentRescansAreLimited(t *testing.T) {
 	defer release()
 	w := quietWatcher(e)
 	w.open = f.open
-	w.Rescan = func(group string) {
+	w.Rescan = func(group string, changed bool) {
 		mu.Lock()
 		under[group]++
 		twice = twice || under[group] > 1
@@ -484,7 +484,7 @@ func TestConcurrentRescansAreLimited(t *testing.T) {
 		}
 		most = max(most, n)
 		mu.Unlock()
-		e.rescan(group)
+		e.rescan(group, changed)
 		<-held
 		mu.Lock()
 		under[group]--
@@ -526,8 +526,8 @@ func TestHangingRemoteFolders(t *testing.T) {
 		}
 		return ""
 	}
-	w.Rescan = func(group string) {
-		e.rescan(group)
+	w.Rescan = func(group string, changed bool) {
+		e.rescan(group, changed)
 		if strings.HasPrefix(group, "remote") {
 			<-release
 		}
