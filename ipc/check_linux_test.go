@@ -24,6 +24,13 @@ const mountinfo = `22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=
 45 22 8:5 / /twice rw - ext4 /dev/sda5 rw
 46 45 0:52 / /twice rw - tmpfs tmpfs rw
 47 22 8:6 / /f2fs rw - f2fs /dev/sda6 rw,fsync_mode=nobarrier
+48 22 0:53 / /net rw - nfs4 server:/x rw,vers=4.2
+49 22 0:54 / /win rw - cifs //server/x rw
+50 22 0:55 / /host rw - 9p host rw,trans=virtio
+51 22 0:56 / /ssh rw - fuse.sshfs host:/ rw
+52 22 0:57 / /usb rw - fuseblk /dev/sdb1 rw
+53 22 0:58 / /vm rw - virtiofs host rw
+54 22 0:59 / /cow rw - btrfs /dev/sdc1 rw
 an invalid line
 `
 
@@ -66,6 +73,61 @@ func requireError(t *testing.T, want string, err error) {
 	require.NotEmpty(t, hints.Of(err))
 }
 
+func TestNotLocal(t *testing.T) {
+	for _, row := range []struct{ path, refused, space string }{
+		{"/srv", "", ""},
+		{"/home/my gate", "", ""}, // xfs
+		{"/cow", "", "is btrfs, which writes to new places"},
+		{"/layer", "", "is overlay, which writes to new places"},
+		{"/net/gate", "/net is NFS: ", ""},
+		{"/win/gate", "/win is SMB: ", ""},
+		{"/host/gate", "/host is 9p: ", ""},
+		{"/ssh/gate", "/ssh is FUSE (sshfs): ", ""},
+		{"/usb/gate", "/usb is FUSE: ", ""},
+		{"/vm/gate", "/vm is FUSE (virtiofs): ", ""},
+	} {
+		t.Run(row.path, func(t *testing.T) {
+			m, err := findMount(strings.NewReader(mountinfo), row.path)
+			require.NoError(t, err)
+			requireError(t, row.refused, m.NotLocal())
+			requireError(t, row.space, m.OverwriteNeedsSpace())
+		})
+	}
+}
+
+// Each type in the tables is refused, or warned of.
+func TestTypesOfFileSystems(t *testing.T) {
+	for _, name := range strings.Fields("9p nfs nfs4 cifs smb3 smbfs ceph afs fuse fuseblk fuse.sshfs virtiofs vboxsf") {
+		require.Error(t, Mount{Type: name}.NotLocal(), name)
+	}
+	for _, name := range strings.Fields("btrfs zfs bcachefs nilfs2 overlay") {
+		require.Error(t, Mount{Type: name}.OverwriteNeedsSpace(), name)
+	}
+	for _, name := range strings.Fields("ext4 xfs") {
+		require.NoError(t, Mount{Type: name}.NotLocal(), name)
+		require.NoError(t, Mount{Type: name}.OverwriteNeedsSpace(), name)
+	}
+}
+
+func TestMountOfNew(t *testing.T) {
+	dir := t.TempDir()
+	want, err := MountOf(dir)
+	require.NoError(t, err)
+	m, err := MountOfNew(filepath.Join(dir, "not", "yet"))
+	require.NoError(t, err)
+	require.Equal(t, want, m)
+}
+
+func TestOlderThan(t *testing.T) {
+	for release, older := range map[string]bool{
+		"Linux 5.7.19": true, "Linux 4.19.0-27-amd64": true, "Linux 5.4": true,
+		"Linux 5.8.0": false, "Linux 5.15.0-1": false, "Linux 6.1.0": false, "Linux 10.0": false, "": false,
+	} {
+		require.Equal(t, older, olderThan(release, 5, 8), release)
+	}
+	require.NoError(t, SyncErrorsLost())
+}
+
 func TestFreeSpace(t *testing.T) {
 	for _, row := range []struct {
 		why          string
@@ -95,9 +157,11 @@ func TestFreeSpace(t *testing.T) {
 
 func TestSyncTime(t *testing.T) {
 	dir := t.TempDir()
-	median, err := SyncTime(dir, 5)
-	require.NoError(t, err)
-	require.Positive(t, median)
+	for _, measure := range []func(string, int) (time.Duration, error){SyncTime, JournalTime} {
+		median, err := measure(dir, 5)
+		require.NoError(t, err)
+		require.Positive(t, median)
+	}
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, left)

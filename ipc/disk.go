@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,6 +38,17 @@ func MountOf(path string) (Mount, error) {
 	}
 	defer f.Close()
 	return findMount(f, real)
+}
+
+// MountOfNew finds the mount of a path, or of its nearest parent that exists.
+func MountOfNew(path string) (Mount, error) {
+	for {
+		m, err := MountOf(path)
+		if !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
+			return m, err
+		}
+		path = filepath.Dir(path)
+	}
 }
 
 // findMount reads mountinfo; proc_pid_mountinfo(5) has its format. Of several mounts on
@@ -212,19 +224,39 @@ const minSyncTime = 20 * time.Microsecond
 // SyncTime measures the time to write a small file in dir and sync it: the median of that
 // many rounds. It removes the file. Mount.TooFast checks the result.
 func SyncTime(dir string, rounds int) (median time.Duration, err error) {
+	return timeSyncs(dir, rounds, func(f *os.File, i int) error {
+		_, err := f.WriteAt([]byte(strconv.Itoa(i)), 0)
+		return errors.Join(err, f.Sync())
+	})
+}
+
+// JournalTime measures a commit to a journal in dir in the same way: a block of a file that
+// was written before, and fdatasync.
+func JournalTime(dir string, rounds int) (median time.Duration, err error) {
+	block := make([]byte, 4<<10)
+	return timeSyncs(dir, rounds, func(f *os.File, i int) error {
+		if i == 0 {
+			_, err := f.Write(make([]byte, rounds*len(block)))
+			if err = errors.Join(err, f.Sync()); err != nil {
+				return err
+			}
+		}
+		_, err := f.WriteAt(block, int64(i*len(block)))
+		return errors.Join(err, OS().Datasync(f))
+	})
+}
+
+func timeSyncs(dir string, rounds int, write func(f *os.File, i int) error) (median time.Duration, err error) {
 	f, err := os.CreateTemp(dir, tempPrefix+"sync-")
 	if err != nil {
-		return 0, fmt.Errorf("measure fsync: %w", err)
+		return 0, fmt.Errorf("measure sync: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
 	times := make([]time.Duration, rounds)
 	for i := range times {
 		start := time.Now()
-		if _, err := f.WriteAt([]byte(strconv.Itoa(i)), 0); err != nil {
-			return 0, fmt.Errorf("measure fsync: %w", err)
-		}
-		if err := f.Sync(); err != nil {
-			return 0, fmt.Errorf("measure fsync: %w", err)
+		if err := write(f, i); err != nil {
+			return 0, fmt.Errorf("measure sync: %w", err)
 		}
 		times[i] = time.Since(start)
 	}
@@ -237,6 +269,6 @@ func (m Mount) TooFast(median time.Duration) error {
 	if m.inMemory() || median >= minSyncTime {
 		return nil
 	}
-	return hints.Add(fmt.Errorf("an fsync takes %s, faster than any disk: a layer above the disk skips it", median),
+	return hints.Add(fmt.Errorf("a sync takes %s, faster than any disk: a layer above the disk skips it", median),
 		"check the cache mode of the virtual disk (unsafe?), ZFS sync=disabled, and the mount options")
 }

@@ -43,14 +43,27 @@
 //
 // # Writing
 //
-// [Store] writes every document in the same four steps:
+// [Store.Commit] is the only way to write a document. The process that holds HOME/lock
+// commits to the journal (package journal): documents and audit entries that belong
+// together are one commit, commits that are under way together share one write and one
+// fdatasync. Then the files change, without a sync:
 //
-//	openat(DIR/.tmp-RANDOM, O_WRONLY|O_CREAT|O_EXCL)  write
-//	fsync(file)                                       many at once: one syncfs(HOME) for all
-//	renameat2(DIR/.tmp-RANDOM, DIR/ID.json, RENAME_NOREPLACE)
-//	fsync(DIR)                                        shared by all renames before it began
+//	write(DIR/.tmp-RANDOM)                 before the commit: without space nothing is committed
+//	journal: write, fdatasync              one for all commits under way
+//	rename(DIR/.tmp-RANDOM, DIR/ID.json)
+//	append to audit/log-N.jsonl
 //
-// A response becomes visible first and durable right after: the record, from
-// which it can be written again, is already durable. Removals are never synced.
-// A failed sync is never retried on the same file: the caller writes a new file.
+// Only a decision comes into its slot first, with RENAME_NOREPLACE: the slot says who came
+// first. A document over 256 KiB is written as a durable file before its commit, which holds
+// its digest. A record whose file cannot be written is kept in memory, and its file follows.
+//
+// [Store.Checkpoint] makes the files durable with one syncfs and moves the place where
+// replay begins behind them. [Store.Lease] replays: it writes every document since that place
+// again, because after a failed write the kernel may hold bytes that the disk does not. A
+// valid document that differs stays: another process replaced it, such as a revoked grant.
+//
+// What other processes write, too (revocations, pauses, keys, redeemed receipts, and a
+// decision that a host program puts into its slot), is no part of the journal: each file and
+// its folder are synced. After a failed sync nothing is committed any more; a restart repairs
+// the files.
 package ipc

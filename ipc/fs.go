@@ -24,14 +24,21 @@ type FS interface {
 	// SyncDir makes the entries of a folder durable: fsync of the folder.
 	SyncDir(name string) error
 
-	// SyncFS makes everything durable that was written to the file system
-	// which holds name: file or folder.
-	SyncFS(name string) error
+	// Datasync makes the bytes of a file that it opened durable, and not its times.
+	Datasync(f afero.File) error
+
+	// OpenFS opens the file system that holds name, a file or folder. The kernel reports
+	// a failed write to an OpenedFS that was open when it happened, and to no later one.
+	OpenFS(name string) (OpenedFS, error)
 
 	// TryLock takes the lock file name for this process, creating it with mode 0600. It
 	// never waits: the error is ErrLocked when the lock is held. The lock lasts until
 	// Close or the end of the process. The caller must keep the Closer for as long.
 	TryLock(name string) (Lock, error)
+
+	// Locked reports whether a process holds the lock of TryLock. It creates nothing, and
+	// others who look meanwhile see the same.
+	Locked(name string) (bool, error)
 
 	// ReadFile does the same as Open, Stat, Read and Close, with fewer system calls. It
 	// fails for more than limit bytes.
@@ -40,6 +47,13 @@ type FS interface {
 	// Free returns the free bytes and inodes of the file system that holds name. Without
 	// a limit it is math.MaxUint64.
 	Free(name string) (bytes, inodes uint64, err error)
+}
+
+// OpenedFS is one open file system.
+type OpenedFS = interface {
+	io.Closer
+	// Sync makes everything durable that was written to the file system.
+	Sync() error
 }
 
 // Lock is a lock that is held until Close.
@@ -119,17 +133,27 @@ func (osFS) SyncDir(name string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-func (osFS) SyncFS(name string) error {
+// OpenFS implements FS.
+func (osFS) OpenFS(name string) (OpenedFS, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return fmt.Errorf("sync file system: %w", err)
+		return nil, fmt.Errorf("open file system: %w", err)
 	}
-	defer f.Close()
-	if err := syncFS(int(f.Fd())); err != nil {
-		return fmt.Errorf("sync file system of %s: %w", name, err)
+	return openedFS{f}, nil
+}
+
+type openedFS struct{ f *os.File }
+
+// Sync implements OpenedFS.
+func (o openedFS) Sync() error {
+	if err := syncFS(int(o.f.Fd())); err != nil {
+		return fmt.Errorf("sync file system of %s: %w", o.f.Name(), err)
 	}
 	return nil
 }
+
+// Close implements OpenedFS.
+func (o openedFS) Close() error { return o.f.Close() }
 
 // linkRename is renameNoReplace for systems and file systems without it. The new name
 // appears atomically and only once, because link never replaces a file. After a crash in
@@ -146,7 +170,7 @@ func (osFS) TryLock(name string) (Lock, error) {
 	// leads to the locked file. permesso never removes lock files: a few attempts
 	// suffice.
 	for range 10 {
-		f, err := flock(name)
+		f, err := flock(name, os.O_RDWR|os.O_CREATE, unix.LOCK_EX)
 		if err != nil {
 			return nil, fmt.Errorf("lock %s: %w", name, err)
 		}
@@ -158,12 +182,27 @@ func (osFS) TryLock(name string) (Lock, error) {
 	return nil, fmt.Errorf("lock %s: %w: the lock file is replaced repeatedly", name, ErrLocked)
 }
 
-func flock(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+// Locked takes a shared lock for a moment: two processes that look do not take one another
+// for the holder.
+func (osFS) Locked(name string) (bool, error) {
+	f, err := flock(name, os.O_RDONLY, unix.LOCK_SH)
+	switch {
+	case errors.Is(err, ErrLocked):
+		return true, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look at lock %s: %w", name, err)
+	}
+	return false, fileLock{f, name}.Close()
+}
+
+func flock(name string, open, lock int) (*os.File, error) {
+	f, err := os.OpenFile(name, open|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	err = retryEINTR(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
+	err = retryEINTR(func() error { return unix.Flock(int(f.Fd()), lock|unix.LOCK_NB) })
 	if err == nil {
 		return f, nil
 	}

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"math"
 	"os"
+	"syscall"
+	"time"
 
+	"github.com/spf13/afero"
 	"golang.org/x/sys/unix"
 )
 
@@ -39,6 +42,27 @@ func (osFS) Free(name string) (bytes, inodes uint64, err error) {
 	return bytes, inodes, nil
 }
 
+// changeTime is when a file's content or inode was last changed.
+func changeTime(st *syscall.Stat_t) time.Time { return time.Unix(st.Ctim.Unix()) }
+
+// kernelRelease is the version of the kernel, such as 6.1.0.
+func kernelRelease() (release string, ok bool) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "this kernel", false
+	}
+	return "Linux " + unix.ByteSliceToString(u.Release[:]), true
+}
+
 func syncFS(fd int) error {
 	return retryEINTR(func() error { return unix.Syncfs(fd) })
+}
+
+// Datasync implements FS.
+func (osFS) Datasync(f afero.File) error {
+	real, ok := f.(*os.File)
+	if !ok {
+		return f.Sync()
+	}
+	return retryEINTR(func() error { return unix.Fdatasync(int(real.Fd())) })
 }

@@ -4,7 +4,10 @@ package ipc
 
 import (
 	"math"
+	"syscall"
+	"time"
 
+	"github.com/spf13/afero"
 	"golang.org/x/sys/unix"
 )
 
@@ -14,6 +17,14 @@ func renameNoReplace(oldname, newname string) error { return linkRename(oldname,
 
 // syncFS syncs every file system, because syncfs does not exist here.
 func syncFS(int) error { return unix.Sync() }
+
+// Datasync implements FS.
+func (osFS) Datasync(f afero.File) error { return f.Sync() }
+
+// changeTime is not known.
+func changeTime(*syscall.Stat_t) time.Time { return time.Time{} }
+
+func kernelRelease() (release string, ok bool) { return "this system", false }
 
 // Free reports no limit.
 func (osFS) Free(string) (bytes, inodes uint64, err error) {

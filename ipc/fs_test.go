@@ -64,13 +64,20 @@ func TestSync(t *testing.T) {
 	require.NoError(t, os.Symlink(dir, filepath.Join(dir, "link")))
 
 	require.NoError(t, OS().SyncDir(dir))
-	require.NoError(t, OS().SyncFS(dir))
-	require.NoError(t, OS().SyncFS(file))
+	for _, name := range []string{dir, file} {
+		disk, err := OS().OpenFS(name)
+		require.NoError(t, err)
+		require.NoError(t, disk.Sync())
+		require.NoError(t, disk.Sync())
+		require.NoError(t, disk.Close())
+		require.Error(t, disk.Sync(), "closed")
+	}
 
 	require.Error(t, OS().SyncDir(file), "not a folder")
 	require.Error(t, OS().SyncDir(filepath.Join(dir, "link")), "its target may change")
 	require.ErrorIs(t, OS().SyncDir(filepath.Join(dir, "none")), fs.ErrNotExist)
-	require.ErrorIs(t, OS().SyncFS(filepath.Join(dir, "none")), fs.ErrNotExist)
+	_, err := OS().OpenFS(filepath.Join(dir, "none"))
+	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 // renames are both implementations: the fallback must give the same guarantee.
@@ -165,6 +172,29 @@ func TestTryLock(t *testing.T) {
 	require.NoError(t, again.Close())
 }
 
+// Those who look do not see one another, and create nothing.
+func TestLocked(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "lock")
+	held, err := OS().Locked(name)
+	require.NoError(t, err)
+	require.False(t, held)
+	require.NoFileExists(t, name)
+
+	lock, err := OS().TryLock(name)
+	require.NoError(t, err)
+	held, err = OS().Locked(name)
+	require.NoError(t, err)
+	require.True(t, held)
+	require.NoError(t, lock.Close())
+
+	looking, err := flock(name, os.O_RDONLY, syscall.LOCK_SH)
+	require.NoError(t, err)
+	held, err = OS().Locked(name)
+	require.NoError(t, err)
+	require.False(t, held, "another process only looks")
+	require.NoError(t, looking.Close())
+}
+
 func TestTryLockRefuses(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
@@ -181,7 +211,7 @@ func TestTryLockRefuses(t *testing.T) {
 
 func TestLockOfRemovedFileIsInvalid(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "lock")
-	held, err := flock(name)
+	held, err := flock(name, os.O_RDWR|os.O_CREATE, syscall.LOCK_EX)
 	require.NoError(t, err)
 	defer held.Close()
 	require.True(t, sameFile(held, name))

@@ -11,37 +11,31 @@ import (
 	"syscall"
 
 	"github.com/permesso-dev/permesso/approval/store"
+	"github.com/permesso-dev/permesso/ipc/journal"
 )
 
 // health holds the write failures of a Store.
 type health struct {
-	mu           sync.Mutex
-	restartErr   error    // a sync failed: until the restart
-	unsyncedDirs sync.Map // folders that could not be opened for their sync
-	leftovers    sync.Map // files that could not be removed
+	mu         sync.Mutex
+	restartErr error    // a write or sync failed that is not repeated: until the restart
+	leftovers  sync.Map // files that could not be removed
 }
 
-// syncDir makes the names in a folder durable, or returns store.ErrUnsynced. A sync
-// that failed in the kernel is never retried: the next one would succeed without writing
-// anything.
+// syncDir makes the names in a folder durable. A sync that failed in the kernel is never
+// repeated: the next one would succeed without writing anything.
 func (s *Store) syncDir(dir string) error {
 	if err := s.restartErr(); err != nil {
 		return err
 	}
-	err := s.syncs.dir(dir, func() error { return s.noteSyncError(s.FS.SyncDir(dir)) }, s.syncAll)
-	if err == nil || errors.Is(err, store.ErrUnsynced) {
-		return err
-	}
-	s.health.unsyncedDirs.Store(dir, true)
-	return fmt.Errorf("%w: %w", store.ErrUnsynced, err)
+	return s.noteSyncError(s.FS.SyncDir(dir))
 }
 
-// syncAll is one sync for all waiting writes.
+// syncAll makes every file below HOME durable.
 func (s *Store) syncAll() error {
-	if err := s.restartErr(); err != nil {
-		return err
+	if s.SyncEach {
+		return s.noteSyncError(s.syncChanged())
 	}
-	return s.noteSyncError(s.FS.SyncFS(s.Layout.Home))
+	return s.noteSyncError(s.disk.Sync())
 }
 
 // noteSyncError records a sync that failed in the kernel.
@@ -49,9 +43,17 @@ func (s *Store) noteSyncError(err error) error {
 	if err == nil || notOpened(err) {
 		return err
 	}
+	return s.stop(err)
+}
+
+// stop records that nothing can be committed any more, unless err is of another kind.
+func (s *Store) stop(err error) error {
+	if err == nil || notOpened(err) || errors.Is(err, store.ErrRestart) || errors.Is(err, journal.ErrNoRoom) || errors.Is(err, journal.ErrTooLarge) {
+		return err
+	}
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
-	s.health.restartErr = fmt.Errorf("%w: %w: %w", store.ErrUnsynced, store.ErrRestart, err)
+	s.health.restartErr = fmt.Errorf("%w: %w", store.ErrRestart, err)
 	return s.health.restartErr
 }
 
@@ -80,9 +82,7 @@ func (s *Store) discard(name string) {
 	s.health.leftovers.Delete(name)
 }
 
-// Probe writes, renames and syncs a test file, and repeats removals and syncs that could
-// not be done before. After nil, every visible document is durable. The error is
-// store.ErrRestart if a retry is useless.
+// Probe implements store.Store.
 func (s *Store) Probe(ctx context.Context) (err error) {
 	defer func() { err = classify(err) }()
 	if err := ctx.Err(); err != nil {
@@ -97,13 +97,10 @@ func (s *Store) Probe(ctx context.Context) (err error) {
 	if err := s.probeDisk(); err != nil {
 		return fmt.Errorf("probe disk: %w", err)
 	}
-	for _, dir := range sortedNames(&s.health.unsyncedDirs) {
-		if err := s.noteSyncError(s.FS.SyncDir(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("sync %s: %w", dir, err)
-		}
-		s.health.unsyncedDirs.Delete(dir)
+	if s.writer() == nil {
+		return nil
 	}
-	return nil
+	return errors.Join(s.writeLate(), s.Flush())
 }
 
 func sortedNames(set *sync.Map) (names []string) {
@@ -114,22 +111,11 @@ func sortedNames(set *sync.Map) (names []string) {
 	return names
 }
 
-// probeDisk writes and removes one file in run/.
+// probeDisk writes, renames and removes one file in run/.
 func (s *Store) probeDisk() error {
-	dir := s.Layout.Run()
-	f, temp, err := s.writeTemp(dir, make([]byte, 4096), 0o600)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(f.Sync(), f.Close())
-	if err == nil {
-		name := filepath.Join(dir, "probe")
-		if err = s.FS.Rename(temp, name); err == nil {
-			temp = name
-			err = s.FS.SyncDir(dir)
-		}
-	}
-	s.discard(temp)
+	name := filepath.Join(s.Layout.Run(), "probe")
+	err := s.replace(name, make([]byte, 4096), 0o600)
+	s.discard(name)
 	return err
 }
 
@@ -144,8 +130,8 @@ type reservation struct {
 	runs  uint64
 }
 
-// Reserve reserves disk space. Other programs can still use it up. The error is
-// store.ErrNoSpace when free space minus reserved space is less than bytes.
+// Reserve implements store.Store. Other programs can still use up the disk's space. The
+// error is store.ErrNoSpace when free space minus reserved space is less than bytes.
 func (s *Store) Reserve(ctx context.Context, bytes int64) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -163,9 +149,16 @@ func (s *Store) Reserve(ctx context.Context, bytes int64) (release func(), err e
 	case inodes < (r.runs+1)*inodesPerRun:
 		return nil, fmt.Errorf("%w: %d inodes free, %d needed", store.ErrNoSpace, inodes, (r.runs+1)*inodesPerRun)
 	}
+	room := func() {}
+	if j := s.writer(); j != nil {
+		if room, err = j.Reserve(min(bytes, maxInJournal) + maxLine); err != nil {
+			return nil, classify(err)
+		}
+	}
 	r.bytes += want
 	r.runs++
 	return sync.OnceFunc(func() {
+		room()
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.bytes -= want

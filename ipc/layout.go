@@ -19,6 +19,12 @@ type Layout struct {
 // Lock is the file whose lock makes a process the one daemon of this HOME.
 func (l Layout) Lock() string { return l.path("lock") }
 
+// Journal is the folder of the journal's segments.
+func (l Layout) Journal() string { return l.path("journal") }
+
+// Ready is the file whose lock says that the daemon has recovered from a crash.
+func (l Layout) Ready() string { return l.path("journal", "ready") }
+
 // Scripted exists in a HOME in which a script answered instead of people. No other daemon
 // serves such a HOME.
 func (l Layout) Scripted() string { return l.path("scripted") }
@@ -43,6 +49,9 @@ func (l Layout) Health() string { return l.path("run", "health.json") }
 
 // Socket is the socket on which the daemon answers its own user and root.
 func (l Layout) Socket() string { return l.path("run", "permesso.sock") }
+
+// Spares is the folder of files of removed documents, which are used again.
+func (l Layout) Spares() string { return l.path("spare") }
 
 // IPC is the folder that holds the workspaces.
 func (l Layout) IPC() string { return l.path("ipc") }
@@ -100,7 +109,7 @@ func (l Layout) homeFolders() []folder {
 		{l.Home, 0o700, othersWrite},
 		{l.Keys(), 0o700, othersAccess},
 	}
-	for _, name := range []string{"grants", "audit", "sent", "receipts", "records", "errors", "run", "ipc", "pause", "pause/ended"} {
+	for _, name := range []string{"grants", "audit", "sent", "receipts", "records", "errors", "run", "ipc", "journal", "spare", "pause", "pause/ended"} {
 		folders = append(folders, folder{l.path(name), 0o700, othersWrite})
 	}
 	return folders

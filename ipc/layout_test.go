@@ -18,6 +18,8 @@ import (
 var modes = map[string]fs.FileMode{
 	"":                            0o700,
 	"keys":                        0o700,
+	"journal":                     0o700,
+	"spare":                       0o700,
 	"grants":                      0o700,
 	"audit":                       0o700,
 	"sent":                        0o700,
@@ -123,14 +125,14 @@ func TestPrepareAgain(t *testing.T) {
 	require.ErrorContains(t, l.CheckPrivate(OS(), "work"), "other users may write")
 }
 
-// journal records the durable operations, in order.
-type journal struct {
+// journalFS records the durable operations, in order.
+type journalFS struct {
 	FS
 	steps []string
 	fail  string
 }
 
-func (j *journal) step(kind, name string) error {
+func (j *journalFS) step(kind, name string) error {
 	j.steps = append(j.steps, kind+" "+filepath.Base(name))
 	if kind == j.fail {
 		return errors.New("no " + kind)
@@ -138,19 +140,19 @@ func (j *journal) step(kind, name string) error {
 	return nil
 }
 
-func (j *journal) Mkdir(name string, perm os.FileMode) error {
+func (j *journalFS) Mkdir(name string, perm os.FileMode) error {
 	return errors.Join(j.step("mkdir", name), j.FS.Mkdir(name, perm))
 }
 
-func (j *journal) Chmod(name string, perm os.FileMode) error {
+func (j *journalFS) Chmod(name string, perm os.FileMode) error {
 	return errors.Join(j.step("chmod", name), j.FS.Chmod(name, perm))
 }
 
-func (j *journal) SyncDir(name string) error {
+func (j *journalFS) SyncDir(name string) error {
 	return errors.Join(j.step("sync", name), j.FS.SyncDir(name))
 }
 
-func (j *journal) LstatIfPossible(name string) (os.FileInfo, bool, error) {
+func (j *journalFS) LstatIfPossible(name string) (os.FileInfo, bool, error) {
 	info, err := os.Lstat(name)
 	return info, true, err
 }
@@ -158,7 +160,7 @@ func (j *journal) LstatIfPossible(name string) (os.FileInfo, bool, error) {
 func TestPrepareIsDurable(t *testing.T) {
 	l := Layout{Home: filepath.Join(t.TempDir(), "home")}
 	require.NoError(t, l.PrepareHome(OS()))
-	j := &journal{FS: OS()}
+	j := &journalFS{FS: OS()}
 	require.NoError(t, l.Prepare(j, "work"))
 	require.Equal(t, []string{"sync ipc", "sync work", "sync receipts", "sync records", "sync errors"},
 		j.steps[len(j.steps)-5:], "every parent of a created folder, after the last was created")
@@ -171,7 +173,7 @@ func TestPrepareIsDurable(t *testing.T) {
 func TestPrepareStopsAtAnError(t *testing.T) {
 	for _, kind := range []string{"mkdir", "chmod", "sync"} {
 		l := Layout{Home: filepath.Join(t.TempDir(), "home")}
-		require.ErrorContains(t, l.PrepareHome(&journal{FS: OS(), fail: kind}), "no "+kind)
+		require.ErrorContains(t, l.PrepareHome(&journalFS{FS: OS(), fail: kind}), "no "+kind)
 	}
 	l := Layout{Home: filepath.Join(t.TempDir(), "home")}
 	require.ErrorIs(t, l.Prepare(OS(), "work"), fs.ErrNotExist, "HOME must exist")

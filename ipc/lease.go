@@ -5,12 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"strings"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval/store"
+	"github.com/permesso-dev/permesso/ipc/journal"
 )
 
-// Lease implements store.Store: it takes the lock of HOME, removes temporary files and syncs
-// the file system. The error wraps ErrLocked while another process has the lock.
+// Lease implements store.Store: it takes the lock of HOME, repairs the files from the
+// journal, and begins a new life of it. The error wraps ErrLocked while another process has
+// the lock.
 func (s *Store) Lease(ctx context.Context) (release func() error, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -19,18 +25,176 @@ func (s *Store) Lease(ctx context.Context) (release func() error, err error) {
 	if err != nil {
 		return nil, classify(err)
 	}
-	if err := errors.Join(s.sweepTemps(), s.emptyRun(), s.FS.SyncFS(s.Layout.Home)); err != nil {
-		return nil, errors.Join(err, lock.Close())
+	// Opened before replay: what fails in between is reported to the syncs after it.
+	if s.disk, err = s.FS.OpenFS(s.Layout.Home); err != nil {
+		return nil, errors.Join(classify(err), lock.Close())
 	}
-	s.mu.Lock()
-	s.lock = lock
-	s.mu.Unlock()
+	j, ready, err := s.recover()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("recover from the journal: %w", err), s.disk.Close(), lock.Close())
+	}
+	s.begin(lock, j)
 	return func() error {
+		err := s.Checkpoint(context.WithoutCancel(ctx))
 		s.mu.Lock()
 		s.lock = nil
 		s.mu.Unlock()
-		return lock.Close()
+		s.journal.Store(nil)
+		return errors.Join(err, j.Close(), s.disk.Close(), ready.Close(), lock.Close())
 	}, nil
+}
+
+// recover brings the files to the state of the journal. A crash at any point only means to
+// begin again: nothing in the journal is overwritten before the files are durable.
+func (s *Store) recover() (*journal.Journal, Lock, error) {
+	j, err := journal.Open(s.FS, s.Layout.Journal(), journal.Options{Size: s.JournalSize})
+	if err != nil {
+		return nil, nil, err
+	}
+	ready, err := s.recoverFrom(j)
+	if err != nil {
+		return nil, nil, errors.Join(err, j.Close())
+	}
+	return j, ready, nil
+}
+
+func (s *Store) recoverFrom(j *journal.Journal) (ready Lock, err error) {
+	if err := s.replay(j); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(s.removeSpares(), s.sweepTemps(), s.emptyRun()); err != nil {
+		return nil, err
+	}
+	if err := s.syncAll(); err != nil {
+		return nil, err
+	}
+	if err := j.Begin(); err != nil {
+		return nil, err
+	}
+	return s.takeReady()
+}
+
+// takeReady takes the lock that says that the writer has recovered. Another process holds
+// it for a moment when it looks.
+func (s *Store) takeReady() (ready Lock, err error) {
+	for range 100 {
+		if ready, err = s.FS.TryLock(s.Layout.Ready()); !errors.Is(err, ErrLocked) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return ready, err
+}
+
+func (s *Store) begin(lock Lock, j *journal.Journal) {
+	w := &s.commits
+	w.mu.Lock()
+	w.pending, w.names = map[*commit]uint64{}, map[docKey]bool{}
+	w.late, w.entries = map[docKey]lateFile{}, nil
+	w.mu.Unlock()
+	s.lateCount.Store(0)
+	s.firstCommit.Store(0)
+	s.lastCheckpoint.Store(time.Now().UnixNano())
+	s.mu.Lock()
+	s.lock = lock
+	s.mu.Unlock()
+	s.journal.Store(j)
+}
+
+// writer is the journal while this store has the lease, or nil.
+func (s *Store) writer() *journal.Journal { return s.journal.Load() }
+
+// Checkpoint implements store.Store.
+func (s *Store) Checkpoint(ctx context.Context) error {
+	j := s.writer()
+	if err := ctx.Err(); err != nil || j == nil {
+		return errors.Join(err, store.ErrUnavailable)
+	}
+	s.checkpointing.Lock()
+	defer s.checkpointing.Unlock()
+	if err := s.restartErr(); err != nil {
+		return err
+	}
+	began, ended := s.firstCommit.Swap(0), s.spoil()
+	err := s.checkpoint(j)
+	if err != nil {
+		s.firstCommit.CompareAndSwap(0, began)
+	} else {
+		s.lastCheckpoint.Store(time.Now().UnixNano())
+	}
+	ended(err)
+	return classify(err)
+}
+
+// checkpoint commits a mark. Replay begins at a part that names the newest line of the log,
+// or before it.
+func (s *Store) checkpoint(j *journal.Journal) error {
+	late := errors.Join(s.writeLate(), s.Flush())
+	if s.firstMissing() <= j.Mark() { // the mark cannot move, and would only fill the journal
+		if err := s.syncAll(); err != nil {
+			return fmt.Errorf("checkpoint: %w", err)
+		}
+	} else if err := s.moveMark(j); err != nil {
+		return fmt.Errorf("checkpoint: %w", s.stop(err))
+	}
+	if late != nil {
+		return fmt.Errorf("checkpoint: files wait for space: %w", late)
+	}
+	return nil
+}
+
+func (s *Store) moveMark(j *journal.Journal) error {
+	last, err := s.commitLast(j)
+	if err != nil {
+		return err
+	}
+	return j.Checkpoint(s.syncAll, func() uint64 { return min(last, s.firstMissing()) })
+}
+
+// commitLast commits the newest line of the log, and returns its group.
+func (s *Store) commitLast(j *journal.Journal) (group uint64, err error) {
+	w := &s.commits
+	w.order.Lock()
+	line := s.lastLine
+	if w.log != nil {
+		_, line = w.log.Last()
+	}
+	body := appendPart(nil, partLast, line)
+	group = j.Last() + 1
+	wait := j.Add(body)
+	w.order.Unlock()
+	return group, wait()
+}
+
+// firstMissing is a group that is not after any commit whose files are missing.
+func (s *Store) firstMissing() uint64 {
+	w := &s.commits
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first := uint64(math.MaxUint64)
+	for _, group := range w.pending {
+		first = min(first, group)
+	}
+	for _, f := range w.late {
+		first = min(first, f.group)
+	}
+	if len(w.entries) > 0 {
+		first = min(first, w.entries[0].group)
+	}
+	return first
+}
+
+// checkpointAfter is how long after a commit a checkpoint follows.
+const checkpointAfter = 30 * time.Second
+
+// NeedsCheckpoint implements store.Store.
+func (s *Store) NeedsCheckpoint() bool {
+	j := s.writer()
+	if j == nil {
+		return false
+	}
+	first := s.firstCommit.Load()
+	return j.NeedsCheckpoint() || first != 0 && time.Since(time.Unix(0, first)) >= checkpointAfter
 }
 
 // Held reports whether this store has the lease, and HOME is still the folder that Lease
@@ -43,17 +207,15 @@ func (s *Store) Held() bool {
 
 // Leased reports whether some process has the lease.
 func (s *Store) Leased() (bool, error) {
-	if _, err := lstat(s.FS, s.Layout.Lock()); errors.Is(err, fs.ErrNotExist) {
-		return false, nil // TryLock would create it, owned by our user
-	}
-	lock, err := s.FS.TryLock(s.Layout.Lock())
-	if errors.Is(err, ErrLocked) {
-		return true, nil
-	}
-	if err != nil {
-		return false, classify(err)
-	}
-	return false, lock.Close()
+	locked, err := s.FS.Locked(s.Layout.Lock())
+	return locked, classify(err)
+}
+
+// Ready reports whether the process with the lease has recovered: a decision that is put
+// into its slot now counts.
+func (s *Store) Ready() bool {
+	locked, err := s.FS.Locked(s.Layout.Ready())
+	return locked && err == nil
 }
 
 // emptyRun removes the working folders of commands that ran when a daemon was killed.

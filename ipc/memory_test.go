@@ -82,22 +82,32 @@ func (s *memoryStore) Read(ctx context.Context, d approval.Doc, k approval.Key) 
 	return slices.Clone(f.bytes), nil
 }
 
-func (s *memoryStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how store.Mode, alongside ...func() error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *memoryStore) Commit(ctx context.Context, ops ...store.Op) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if _, ok := s.files[name(d, k)]; ok && how != store.Replace {
-		return fmt.Errorf("create %s of %s: %w", d, k, store.ErrExists)
+	if s.leased != s && len(ops) > 1 {
+		return store.ErrUnavailable
 	}
-	s.files[name(d, k)] = file{slices.Clone(b), time.Now()}
-	if how != store.Volatile {
-		s.onDisk[name(d, k)] = s.files[name(d, k)]
+	s.mu.Lock()
+	for _, op := range ops {
+		if _, ok := s.files[name(op.Doc, op.Key)]; ok && op.Mode != store.Replace && op.Doc != approval.DocResponse {
+			s.mu.Unlock()
+			return fmt.Errorf("commit %s of %s: %w", op.Doc, op.Key, store.ErrExists)
+		}
 	}
-	for _, f := range alongside {
-		if err := f(); err != nil {
-			return err
+	for _, op := range ops {
+		s.files[name(op.Doc, op.Key)] = file{slices.Clone(op.Bytes), time.Now()}
+	}
+	s.mu.Unlock()
+	for _, op := range ops {
+		if op.Check != nil {
+			if err := op.Check(); err != nil {
+				return err
+			}
+		}
+		if op.Mode != store.Volatile {
+			s.put(name(op.Doc, op.Key), op.Bytes, true)
 		}
 	}
 	return nil
@@ -115,19 +125,6 @@ func (s *memoryStore) remove(ctx context.Context, name string) error {
 	}
 	delete(s.files, name)
 	return nil
-}
-
-func (s *memoryStore) Confirm(ctx context.Context, d approval.Doc, k approval.Key) error {
-	return s.Sync(ctx, d, k.Workspace)
-}
-
-func (s *memoryStore) Stage(ctx context.Context, k approval.Key, b []byte) (show func() (func() error, error), drop func(), err error) {
-	b = slices.Clone(b)
-	show = func() (func() error, error) {
-		s.put(name(approval.DocResponse, k), b, false)
-		return func() error { return s.Sync(context.Background(), approval.DocResponse, k.Workspace) }, nil
-	}
-	return show, func() {}, ctx.Err()
 }
 
 func (s *memoryStore) Workspaces(ctx context.Context) ([]string, error) {
@@ -195,15 +192,17 @@ func (s *memoryStore) RefusalsOlderThan(ctx context.Context, ws string, before t
 	return n, size, err
 }
 
-func (s *memoryStore) Sync(ctx context.Context, d approval.Doc, ws string) error {
+func (s *memoryStore) Checkpoint(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.sync(folder(ws, d))
+	s.sync("")
 	return nil
 }
+
+func (s *memoryStore) NeedsCheckpoint() bool { return false }
 
 // sync makes the names below a folder durable.
 func (m *memory) sync(folder string) {

@@ -29,7 +29,8 @@ func (n *SentStore) Load(k approval.Key) ([]byte, error) {
 	return n.Store.readSentFile(name)
 }
 
-// Save writes or replaces a sent record, durably.
+// Save writes or replaces a sent record. The next checkpoint makes it durable: a power cut
+// may cost a card sent twice.
 func (n *SentStore) Save(k approval.Key, b []byte) error {
 	name, err := n.path(k)
 	if err != nil {
@@ -38,7 +39,10 @@ func (n *SentStore) Save(k approval.Key, b []byte) error {
 	if err := n.Store.Layout.PrepareSent(n.Store.FS, n.Channel, k.Workspace); err != nil {
 		return err
 	}
-	return n.Store.save(name, b, store.Replace)
+	if err := n.Store.replace(name, b, 0o600); err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(name), err)
+	}
+	return nil
 }
 
 // Remove removes a sent record. A missing one is no error. The removal is not synced: a

@@ -10,11 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-
-	"github.com/spf13/afero"
+	"sync/atomic"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/store"
+	"github.com/permesso-dev/permesso/ipc/journal"
 )
 
 const (
@@ -55,13 +55,34 @@ type Store struct {
 	// RequestSize is the maximum size of a request; nil: approval.MaxRequestSize.
 	RequestSize func(ws string) int64
 
-	syncs            sharedSyncs
-	mu               sync.Mutex
-	folders          map[string]Requests
-	unsyncedPendings sync.Map // keys of pendings that are visible, or about to be, and not yet durable
-	refusals         map[string]int
-	lock             Lock // nil unless this process has the lease
+	// Verify reports why a document is not valid, for replay; nil: any JSON object is.
+	Verify func(d approval.Doc, k approval.Key, b []byte) error
+	// CompleteLog adds the committed lines that the audit log lacks, and CompareLog looks
+	// for the newest line before a clean stop, for replay; nil: nothing is done.
+	CompleteLog func(lines [][]byte) error
+	CompareLog  func(newest []byte) error
+	// SyncEach makes checkpoints sync each file, because a sync of the whole file system
+	// reports no errors here: SyncErrorsLost.
+	SyncEach bool
+	// JournalSize is the size of a new segment of the journal; 0: 8 MiB.
+	JournalSize int64
 
+	mu       sync.Mutex
+	folders  map[string]Requests
+	refusals map[string]int
+	lock     Lock // nil unless this process has the lease
+
+	journal        atomic.Pointer[journal.Journal] // nil without the lease
+	disk           OpenedFS                        // HOME's, with the lease
+	commits        committer
+	lateCount      atomic.Int64 // of commits.late
+	firstCommit    atomic.Int64 // Unix nanoseconds of the first commit since the last checkpoint; 0: none
+	lastCheckpoint atomic.Int64 // Unix nanoseconds
+	checkpointing  sync.Mutex
+	lastLine       []byte // the newest line of the log that replay saw
+
+	files    changedFiles
+	spares   spares
 	health   health
 	reserved reservation
 }
@@ -86,6 +107,9 @@ func (s *Store) Read(ctx context.Context, d approval.Doc, k approval.Key) (b []b
 		}
 		return nil, err
 	}
+	if b, ok := s.readLate(d, k); ok {
+		return b, nil
+	}
 	return s.FS.ReadFile(s.path(d, k), maxDocument)
 }
 
@@ -93,18 +117,6 @@ func (s *Store) Read(ctx context.Context, d approval.Doc, k approval.Key) (b []b
 // document.
 func (s *Store) Stat(d approval.Doc, k approval.Key) (fs.FileInfo, error) {
 	return lstat(s.FS, s.path(d, k))
-}
-
-// Confirm implements store.Store. The lease synced every document that was visible then.
-// After that, only a pending that this process is writing can be visible and not durable.
-func (s *Store) Confirm(ctx context.Context, d approval.Doc, k approval.Key) error {
-	s.mu.Lock()
-	leased := s.lock != nil
-	s.mu.Unlock()
-	if _, unsynced := s.unsyncedPendings.Load(k); leased && (d != approval.DocPending || !unsynced) {
-		return nil
-	}
-	return s.Sync(ctx, d, k.Workspace)
 }
 
 func (s *Store) readRequest(k approval.Key) ([]byte, error) {
@@ -134,11 +146,18 @@ func (s *Store) readRequest(k approval.Key) ([]byte, error) {
 // requests is the workspace's folder. It is opened again if it was replaced.
 func (s *Store) requests(ws string) (Requests, error) {
 	s.mu.Lock()
+	r := s.folders[ws]
+	s.mu.Unlock()
+	if r != nil && !r.Stale() {
+		return r, nil
+	}
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.folders[ws]; r != nil {
-		if !r.Stale() {
-			return r, nil
-		}
+	if now := s.folders[ws]; now != nil && now != r {
+		return now, nil // another caller opened it
+	}
+	if r != nil {
+		delete(s.folders, ws)
 		_ = r.Close()
 	}
 	open := s.Requests
@@ -200,48 +219,6 @@ func (s *Store) path(d approval.Doc, k approval.Key) string {
 	return filepath.Join(s.dir(d, k.Workspace), k.ID+suffix)
 }
 
-// Stage implements store.Store. Until publish the file is among the records, which no agent
-// can read.
-func (s *Store) Stage(ctx context.Context, k approval.Key, b []byte) (publish func() (sync func() error, err error), discard func(), err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	staged, temp, err := s.writeTemp(s.dir(approval.DocRecord, k.Workspace), b, 0o644)
-	if err != nil {
-		return nil, nil, classify(err)
-	}
-	publish = func() (sync func() error, err error) {
-		if sync, err = s.publishTemp(k, staged, temp); err == nil {
-			return sync, nil
-		}
-		// The responses may be on another file system.
-		f, temp, err := s.writeTemp(s.dir(approval.DocResponse, k.Workspace), b, 0o644)
-		if err != nil {
-			return nil, classify(err)
-		}
-		return s.publishTemp(k, f, temp)
-	}
-	return publish, func() { _ = staged.Close(); s.discard(temp) }, nil
-}
-
-// publishTemp renames a written response to its name, and returns the function that makes
-// it durable.
-func (s *Store) publishTemp(k approval.Key, f afero.File, temp string) (sync func() error, err error) {
-	dir := s.dir(approval.DocResponse, k.Workspace)
-	if err := s.FS.Rename(temp, s.path(approval.DocResponse, k)); err != nil {
-		_ = f.Close()
-		s.discard(temp)
-		return nil, classify(err)
-	}
-	return func() error {
-		err := s.syncs.file(f, s.syncAll)
-		if err := errors.Join(err, f.Close()); err != nil {
-			return err
-		}
-		return s.syncDir(dir)
-	}, nil
-}
-
 // Remove implements store.Store. Removals are not synced: the record makes every leftover
 // harmless.
 func (s *Store) Remove(ctx context.Context, d approval.Doc, k approval.Key) error {
@@ -253,7 +230,11 @@ func (s *Store) Remove(ctx context.Context, d approval.Doc, k approval.Key) erro
 	case approval.DocRequest, approval.DocCancel:
 		err = s.RemoveStray(ctx, k.Workspace, filepath.Base(s.path(d, k)))
 	default:
-		err = s.FS.Remove(s.path(d, k))
+		s.dropLate(docKey{d, k})
+		if name := s.path(d, k); !s.retire(name) {
+			err = s.FS.Remove(name)
+		}
+		s.changed(s.path(d, k), false)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -278,14 +259,6 @@ func (s *Store) RemoveStray(ctx context.Context, ws, name string) error {
 		return classify(err)
 	}
 	return nil
-}
-
-// Sync implements store.Store.
-func (s *Store) Sync(ctx context.Context, d approval.Doc, ws string) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return classify(s.syncDir(s.dir(d, ws)))
 }
 
 func (s *Store) names(dir string) ([]string, error) { return namesIn(s.FS, dir) }
@@ -390,18 +363,8 @@ func (s *Store) Refuse(ctx context.Context, ws, name, why string) (err error) {
 	if full {
 		return nil
 	}
-	f, temp, err := s.writeTemp(dir, fmt.Appendf(nil, "%.100q: %s\n", name, why), 0o600)
-	if err != nil {
-		return err
-	}
-	err = f.Close()
-	if err == nil {
-		err = s.FS.Rename(temp, filepath.Join(dir, hex.EncodeToString([]byte(shorten(name)))+".txt"))
-	}
-	if err != nil {
-		s.discard(temp)
-	}
-	return err
+	return s.replace(filepath.Join(dir, hex.EncodeToString([]byte(shorten(name)))+".txt"),
+		fmt.Appendf(nil, "%.100q: %s\n", name, why), 0o600)
 }
 
 // classified is an error of the file system with the class that callers test.
@@ -428,6 +391,8 @@ func classOf(err error) error {
 		return store.ErrMissing
 	case errors.Is(err, fs.ErrExist):
 		return store.ErrExists
+	case errors.Is(err, journal.ErrNoRoom):
+		return store.ErrNoRoom
 	case errors.Is(err, ErrLocked), errors.As(err, &path):
 		return store.ErrUnavailable
 	}

@@ -1,45 +1,82 @@
 package ipc
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/spf13/afero"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/store"
 )
 
-// Create implements store.Store. The functions in alongside run as soon as the file's data is
-// durable: files that they write share the sync of the folder.
-func (s *Store) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, mode store.Mode, alongside ...func() error) error {
-	if err := ctx.Err(); err != nil {
+const (
+	writeNew      = os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	writeExisting = os.O_WRONLY
+)
+
+// save writes a file that no commit restores: unless it is volatile, it is durable by itself.
+func (s *Store) save(name string, b []byte, mode store.Mode) error {
+	if err := s.put(name, b, mode); err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(name), err)
+	}
+	if mode == store.Volatile {
+		return nil
+	}
+	return s.syncDir(filepath.Dir(name))
+}
+
+// put writes a file under a temporary name, makes its data durable unless it is volatile or
+// the journal has it, and renames it.
+func (s *Store) put(name string, b []byte, mode store.Mode) error {
+	return retrySwept(func() error {
+		f, temp, err := s.openTemp(filepath.Dir(name), b, 0o600)
+		if err != nil {
+			return err
+		}
+		if mode != store.Volatile {
+			err = f.Sync()
+		}
+		err = errors.Join(err, f.Close())
+		if err == nil {
+			rename := s.FS.RenameNoReplace
+			if mode == store.Replace {
+				rename = s.FS.Rename
+			}
+			err = rename(temp, name)
+		}
+		if err != nil {
+			s.discard(temp)
+			return err
+		}
+		s.changed(name, true)
+		return nil
+	})
+}
+
+// replace writes a file whose bytes the journal, or a record, has.
+func (s *Store) replace(name string, b []byte, mode fs.FileMode) error {
+	temp, err := s.writeTemp(filepath.Dir(name), b, mode)
+	if err != nil {
 		return err
 	}
-	if !ValidWorkspace(k.Workspace) || !approval.ValidName(k.ID) {
-		return fmt.Errorf("create %s of %s: invalid key", d, k)
+	if err := s.FS.Rename(temp, name); err != nil {
+		s.discard(temp)
+		return err
 	}
-	wait, attempts := inParallel(nil), createAttempts
-	if len(alongside) > 0 {
-		attempts = 1
-	}
-	err := retrySwept(attempts, func() error {
-		return s.create(d, k, b, mode, func() { wait = inParallel(alongside) })
-	})
-	return errors.Join(classify(err), wait())
+	s.changed(name, true)
+	return nil
 }
 
 // retrySwept repeats a write whose temporary file was removed: a starting daemon sweeps
 // temporary names, also those of other processes.
-func retrySwept(attempts int, write func() error) (err error) {
-	for range attempts {
+func retrySwept(write func() error) (err error) {
+	for range createAttempts {
 		if err = write(); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -47,90 +84,38 @@ func retrySwept(attempts int, write func() error) (err error) {
 	return err
 }
 
-// inParallel starts functions. The returned function waits for all.
-func inParallel(functions []func() error) (wait func() error) {
-	errs := make([]error, len(functions))
-	var wg sync.WaitGroup
-	for i, f := range functions {
-		wg.Go(func() { errs[i] = f() })
-	}
-	return func() error {
-		wg.Wait()
-		return errors.Join(errs...)
-	}
-}
-
-// create calls written when the file's data is durable.
-func (s *Store) create(d approval.Doc, k approval.Key, b []byte, mode store.Mode, written func()) error {
-	dir, name := s.dir(d, k.Workspace), s.path(d, k)
-	if d == approval.DocPending {
-		s.unsyncedPendings.Store(k, true)
-		defer s.unsyncedPendings.Delete(k)
-	}
-	// After a failed sync nothing new begins. A record is written all the same: the
-	// restart that must follow may find it.
-	if mode == store.Durable && d != approval.DocRecord && s.restartErr() != nil {
-		return fmt.Errorf("create %s: %w", d, store.ErrRestart)
-	}
-	if err := s.put(name, b, mode, written); err != nil {
-		return fmt.Errorf("create %s: %w", d, err)
-	}
-	if mode == store.Volatile {
-		return nil
-	}
-	err := s.syncDir(dir)
-	if err != nil && d == approval.DocPending && mode == store.Durable {
-		// A power cut could remove this pending, so it must not be decided. Its request
-		// still exists.
-		s.discard(name)
-	}
-	return err
-}
-
-// put writes a file under a temporary name, and renames it when its data is durable; the
-// data of a Volatile one need not be. It calls written before the rename.
-func (s *Store) put(name string, b []byte, mode store.Mode, written func()) error {
-	f, temp, err := s.writeTemp(filepath.Dir(name), b, 0o600)
+// writeTemp writes a file under an unguessable name.
+func (s *Store) writeTemp(dir string, b []byte, mode fs.FileMode) (string, error) {
+	f, temp, err := s.openTemp(dir, b, mode)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if mode != store.Volatile {
-		err = s.syncs.file(f, s.syncAll)
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		written()
-		rename := s.FS.RenameNoReplace
-		if mode == store.Replace {
-			rename = s.FS.Rename
-		}
-		err = rename(temp, name)
-	}
-	if err != nil {
+	if err := f.Close(); err != nil {
 		s.discard(temp)
+		return "", err
 	}
-	return err
+	return temp, nil
 }
 
-// save writes a file that is no document, durably.
-func (s *Store) save(name string, b []byte, mode store.Mode) error {
-	err := retrySwept(createAttempts, func() error { return s.put(name, b, mode, func() {}) })
-	if err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Base(name), err)
-	}
-	return s.syncDir(filepath.Dir(name))
-}
-
-// writeTemp writes b under an unguessable name.
-func (s *Store) writeTemp(dir string, b []byte, mode fs.FileMode) (afero.File, string, error) {
+func (s *Store) openTemp(dir string, b []byte, mode fs.FileMode) (afero.File, string, error) {
 	temp := filepath.Join(dir, tempPrefix+randomHex())
-	f, err := s.FS.OpenFile(temp, writeNew, mode)
+	f, err := afero.File(nil), error(nil)
+	if mode == 0o600 { // an agent could read the old bytes of a spare in its folder
+		f = s.reuse(temp)
+	}
+	reused := f != nil
+	if !reused {
+		f, err = s.FS.OpenFile(temp, writeNew, mode)
+	}
 	if err != nil {
 		return nil, "", err
 	}
 	n, err := f.Write(b)
 	if err == nil && n < len(b) {
 		err = io.ErrShortWrite
+	}
+	if err == nil && reused {
+		err = f.Truncate(int64(len(b)))
 	}
 	if err == nil && mode != 0o600 {
 		err = s.FS.Chmod(temp, mode) // independent of the umask

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -236,10 +237,7 @@ type LocalOperation struct{ register func(api huma.API) }
 // one direction of a connection.
 func Operation[I, O any](id, method, path, summary string, do func(ctx context.Context, c *Caller, in *I) (O, error)) LocalOperation {
 	return LocalOperation{func(api huma.API) {
-		o := op(id, method, localPath+path, summary, "Only at a Unix socket of the daemon, without a key.", nil)
-		o.Description, _, _ = strings.Cut(o.Description, "\n\nScope")
-		o.Metadata, o.Security, o.DefaultStatus = map[string]any{localPath: true}, []map[string][]string{{}}, http.StatusOK
-		huma.Register(api, o, func(ctx context.Context, in *I) (*localOut, error) {
+		huma.Register(api, localOp(id, method, path, summary), func(ctx context.Context, in *I) (*localOut, error) {
 			v, err := do(context.WithoutCancel(ctx), CallerFrom(ctx), in)
 			if err != nil {
 				return nil, err
@@ -251,6 +249,38 @@ func Operation[I, O any](id, method, path, summary string, do func(ctx context.C
 }
 
 type localOut struct{ Body Anything }
+
+// Stream declares an operation for local callers whose response is JSON lines, which are
+// sent while do runs. send returns an error if the caller reads no more. An error of do ends
+// the connection before the end of the response.
+func Stream[I any](id, path, summary string, do func(ctx context.Context, c *Caller, in *I, send func(line any) error) error) LocalOperation {
+	return LocalOperation{func(api huma.API) {
+		huma.Register(api, localOp(id, http.MethodGet, path, summary), func(ctx context.Context, in *I) (*eventsOut, error) {
+			return &eventsOut{func(hctx huma.Context) {
+				_, w := humago.Unwrap(hctx)
+				w.Header().Set("Content-Type", "application/jsonl")
+				out := bufio.NewWriterSize(w, 64<<10)
+				send := func(line any) error {
+					b, err := marshal(line)
+					if err == nil {
+						_, err = out.Write(append(b, '\n'))
+					}
+					return err
+				}
+				if err := errors.Join(do(ctx, CallerFrom(ctx), in, send), out.Flush()); err != nil {
+					panic(http.ErrAbortHandler)
+				}
+			}}, nil
+		})
+	}}
+}
+
+func localOp(id, method, path, summary string) huma.Operation {
+	o := op(id, method, localPath+path, summary, "Only at a Unix socket of the daemon, without a key.", nil)
+	o.Description, _, _ = strings.Cut(o.Description, "\n\nScope")
+	o.Metadata, o.Security, o.DefaultStatus = map[string]any{localPath: true}, []map[string][]string{{}}, http.StatusOK
+	return o
+}
 
 // checkLocal refuses callers with a key at an operation for local callers.
 func checkLocal(ctx huma.Context, next func(huma.Context)) {

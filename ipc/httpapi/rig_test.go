@@ -105,11 +105,11 @@ func (h *rig) serve(g *gate.Gate, shape []func(*rig)) {
 		h.Policy.Learn(x)
 		h.feed.add(x)
 	}
-	g.Settings, g.Grants = h, h
+	g.Config, g.Grants = func() (gate.Settings, gate.Policy) { return h, h.Policy }, h
 	h.view = &read.Viewer{Store: h.Store, Seal: h.Seal}
 	h.server = &httpapi.Server{
 		Service: &service.Service{Gate: g, Viewer: h.view, Settings: rigSettings{h}, History: h}, Keys: h, Feed: h.feed, Grants: h,
-		Decider: &gate.Decider{Store: h.Store, Seal: h.Seal, Decided: g.Wake, May: h.authorize, Grants: h},
+		Decider: &gate.Decider{Store: h.Store, Seal: h.Seal, Decided: g.Decided, May: h.authorize, Grants: h},
 		Ready:   g.Alive, Version: "test", Log: zerolog.New(&h.logs), Receipts: rigReceipts{h},
 	}
 	for _, f := range shape {
@@ -261,7 +261,7 @@ func (p rigReceipts) Check(text, tool, argsSHA256 string, _ bool) error {
 
 // Redeem implements httpapi.Receipts.
 func (p rigReceipts) Redeem(ctx context.Context, f approval.ReceiptFacts, by string) error {
-	return p.Store.Create(ctx, approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by), store.Durable)
+	return p.Store.Commit(ctx, store.Put(approval.DocRedeemed, approval.Key{Workspace: f.Workspace, ID: f.RequestID}, []byte(by)))
 }
 
 // feed is an audit feed in memory.

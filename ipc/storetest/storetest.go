@@ -39,14 +39,14 @@ func key(id string) approval.Key { return approval.Key{Workspace: Workspace, ID:
 
 var (
 	first, second = key("aaaaaaaa00000001"), key("bbbbbbbb00000002")
-	text, other   = []byte("text"), []byte("other text")
+	text, other   = []byte(`{"text":1}`), []byte(`{"text":2}`) // a replay removes decisions that are torn
 )
 
 // TestStore runs the suite. open returns a new backend with the empty workspace
 // Workspace.
 func TestStore(t *testing.T, open func(t *testing.T) *Backend) {
 	tests := map[string]func(t *testing.T, b *Backend){
-		"documents": testDocuments, "exclusive create": testExclusive, "alongside": testAlongside, "cancellation": testCancellation,
+		"documents": testDocuments, "exclusive commit": testExclusive, "several": testSeveral, "check": testCheck, "cancellation": testCancellation,
 		"responses": testResponses, "folders": testFolders, "retention": testRetention, "lease": testLease,
 	}
 	if open(t).Crash != nil {
@@ -68,27 +68,40 @@ func requireRead(t *testing.T, s store.Store, d approval.Doc, k approval.Key, wa
 	require.Equal(t, string(want), string(b), d)
 }
 
+func lease(t *testing.T, s store.Store) (release func() error) {
+	t.Helper()
+	release, err := s.Lease(context.Background())
+	require.NoError(t, err)
+	return release
+}
+
+func put(d approval.Doc, k approval.Key, b []byte, how store.Mode) store.Op {
+	return store.Op{Doc: d, Key: k, Bytes: b, Mode: how}
+}
+
 func testDocuments(t *testing.T, b *Backend) {
 	ctx, s := context.Background(), b.Open()
+	lease(t, s)
 	for _, d := range documents {
 		requireRead(t, s, d, first, nil)
-		require.NoError(t, s.Create(ctx, d, first, text, store.Durable))
+		require.NoError(t, s.Commit(ctx, store.Put(d, first, text)))
 		requireRead(t, s, d, first, text)
 		requireRead(t, b.Open(), d, first, text)
 		for _, how := range []store.Mode{store.Durable, store.Volatile} {
-			require.ErrorIs(t, s.Create(ctx, d, first, other, how), store.ErrExists, d)
+			require.ErrorIs(t, s.Commit(ctx, put(d, first, other, how)), store.ErrExists, d)
 		}
 		requireRead(t, s, d, first, text)
-		require.NoError(t, s.Create(ctx, d, first, other, store.Replace))
+		require.NoError(t, s.Commit(ctx, put(d, first, other, store.Replace)))
 		requireRead(t, s, d, first, other)
-		require.NoError(t, s.Confirm(ctx, d, first))
 		requireRead(t, s, d, second, nil)
 	}
+	require.NoError(t, s.Checkpoint(ctx))
+	require.False(t, s.NeedsCheckpoint())
 	for _, d := range documents {
 		require.NoError(t, s.Remove(ctx, d, first))
 		requireRead(t, s, d, first, nil)
 		require.NoError(t, s.Remove(ctx, d, first), "a missing document is no error")
-		require.NoError(t, s.Create(ctx, d, first, other, store.Volatile), "a removed name is free")
+		require.NoError(t, s.Commit(ctx, put(d, first, other, store.Volatile)), "a removed name is free")
 	}
 	require.NoError(t, s.Probe(ctx))
 	release, err := s.Reserve(ctx, 1<<10)
@@ -96,15 +109,21 @@ func testDocuments(t *testing.T, b *Backend) {
 	release()
 }
 
-// testExclusive lets several processes create one document. One of them succeeds.
+// testExclusive commits one document several times at once. One commit succeeds. Decisions
+// come from several processes.
 func testExclusive(t *testing.T, b *Backend) {
 	stores := []store.Store{b.Open(), b.Open(), b.Open()}
+	lease(t, stores[0])
 	for _, d := range documents {
+		n := 1
+		if d == approval.DocDecision || d == approval.DocRedeemed {
+			n = len(stores)
+		}
 		errs := make([]error, 9)
 		var wg sync.WaitGroup
 		for i := range errs {
 			wg.Go(func() {
-				errs[i] = stores[i%len(stores)].Create(context.Background(), d, first, []byte{byte('0' + i)}, store.Durable)
+				errs[i] = stores[i%n].Commit(context.Background(), store.Put(d, first, []byte{byte('0' + i)}))
 			})
 		}
 		wg.Wait()
@@ -119,25 +138,54 @@ func testExclusive(t *testing.T, b *Backend) {
 	}
 }
 
-func testAlongside(t *testing.T, b *Backend) {
+// testSeveral checks that a commit with a document that exists writes none of the others.
+func testSeveral(t *testing.T, b *Backend) {
 	ctx, s := context.Background(), b.Open()
-	runs := 0
-	require.NoError(t, s.Create(ctx, approval.DocClaim, first, text, store.Durable, func() error { runs++; return nil }))
-	require.Equal(t, 1, runs)
-	boom := errors.New("boom")
-	require.ErrorIs(t, s.Create(ctx, approval.DocClaim, second, text, store.Durable, func() error { return boom }), boom)
+	lease(t, s)
+	claim, record := store.Put(approval.DocClaim, first, text), store.Put(approval.DocRecord, first, other)
+	require.NoError(t, s.Commit(ctx, claim, record, store.Show(first, text)))
+	requireRead(t, s, approval.DocClaim, first, text)
+	requireRead(t, s, approval.DocRecord, first, other)
+	requireRead(t, s, approval.DocResponse, first, text)
+
+	err := s.Commit(ctx, store.Put(approval.DocPending, first, text), claim, store.Show(first, other))
+	require.ErrorIs(t, err, store.ErrExists)
+	requireRead(t, s, approval.DocPending, first, nil)
+	requireRead(t, s, approval.DocResponse, first, text)
+	err = b.Open().Commit(ctx, store.Put(approval.DocClaim, second, text), store.Put(approval.DocRecord, second, text))
+	require.ErrorIs(t, err, store.ErrUnavailable, "without the lease")
+}
+
+// testCheck checks when the check of a decision runs, and that its error is returned.
+func testCheck(t *testing.T, b *Backend) {
+	ctx, s := context.Background(), b.Open()
+	lease(t, s)
+	for _, s := range []store.Store{s, b.Open()} {
+		boom, seen := errors.New("boom"), false
+		op := store.Put(approval.DocDecision, first, text)
+		op.Check = func() error {
+			requireRead(t, s, approval.DocDecision, first, text)
+			seen = true
+			return boom
+		}
+		require.ErrorIs(t, s.Commit(ctx, op), boom)
+		require.True(t, seen)
+		require.NoError(t, s.Remove(ctx, approval.DocDecision, first))
+	}
 }
 
 // testCancellation checks that an ended context stops a write before it begins, and not
 // in its middle.
 func testCancellation(t *testing.T, b *Backend) {
 	s := b.Open()
-	require.NoError(t, s.Create(context.Background(), approval.DocRecord, second, text, store.Durable))
+	lease(t, s)
+	require.NoError(t, s.Commit(context.Background(), store.Put(approval.DocRecord, second, text)))
 	ctx, cancel := context.WithCancel(context.Background())
-	require.NoError(t, s.Create(ctx, approval.DocClaim, first, text, store.Durable, func() error { cancel(); return nil }))
-	requireRead(t, s, approval.DocClaim, first, text)
+	op := store.Put(approval.DocDecision, first, text)
+	op.Check = func() error { cancel(); return nil }
+	require.NoError(t, s.Commit(ctx, op))
+	requireRead(t, s, approval.DocDecision, first, text)
 
-	_, _, stageErr := s.Stage(ctx, first, text)
 	_, _, listErr := s.List(ctx, approval.DocPending, Workspace)
 	_, readErr := s.Read(ctx, approval.DocRecord, second)
 	_, leaseErr := s.Lease(ctx)
@@ -146,11 +194,10 @@ func testCancellation(t *testing.T, b *Backend) {
 	_, oldErr := s.OlderThan(ctx, approval.DocRecord, Workspace, time.Now())
 	_, _, refusalsErr := s.RefusalsOlderThan(ctx, Workspace, time.Now(), true)
 	for what, err := range map[string]error{
-		"Create": s.Create(ctx, approval.DocPending, first, text, store.Durable),
-		"Remove": s.Remove(ctx, approval.DocRecord, second),
-		"Sync":   s.Sync(ctx, approval.DocRecord, Workspace), "Refuse": s.Refuse(ctx, Workspace, "x", "why"),
-		"RemoveStray": s.RemoveStray(ctx, Workspace, "x"), "Probe": s.Probe(ctx),
-		"Stage": stageErr, "List": listErr, "Read": readErr, "Lease": leaseErr, "Workspaces": workspacesErr,
+		"Commit": s.Commit(ctx, store.Put(approval.DocPending, first, text)),
+		"Remove": s.Remove(ctx, approval.DocRecord, second), "Refuse": s.Refuse(ctx, Workspace, "x", "why"),
+		"RemoveStray": s.RemoveStray(ctx, Workspace, "x"), "Probe": s.Probe(ctx), "Checkpoint": s.Checkpoint(ctx),
+		"List": listErr, "Read": readErr, "Lease": leaseErr, "Workspaces": workspacesErr,
 		"Reserve": reserveErr, "OlderThan": oldErr, "RefusalsOlderThan": refusalsErr,
 	} {
 		require.ErrorIs(t, err, context.Canceled, what)
@@ -161,23 +208,16 @@ func testCancellation(t *testing.T, b *Backend) {
 
 func testResponses(t *testing.T, b *Backend) {
 	ctx, s := context.Background(), b.Open()
+	lease(t, s)
 	for _, want := range [][]byte{text, other} {
-		show, _, err := s.Stage(ctx, first, want)
-		require.NoError(t, err)
-		sync, err := show()
-		require.NoError(t, err)
+		require.NoError(t, s.Commit(ctx, store.Show(first, want)))
 		requireRead(t, s, approval.DocResponse, first, want)
-		require.NoError(t, sync())
 	}
-	_, drop, err := s.Stage(ctx, second, text)
-	require.NoError(t, err)
-	requireRead(t, s, approval.DocResponse, second, nil)
-	drop()
-	requireRead(t, s, approval.DocResponse, second, nil)
 }
 
 func testFolders(t *testing.T, b *Backend) {
 	ctx, s := context.Background(), b.Open()
+	lease(t, s)
 	names, err := s.Workspaces(ctx)
 	require.NoError(t, err)
 	require.Contains(t, names, Workspace)
@@ -205,7 +245,7 @@ func testFolders(t *testing.T, b *Backend) {
 		require.Empty(t, append(ids, strays...))
 	}
 	for _, d := range documents {
-		require.NoError(t, s.Create(ctx, d, first, text, store.Durable))
+		require.NoError(t, s.Commit(ctx, store.Put(d, first, text)))
 	}
 	for _, d := range []approval.Doc{approval.DocPending, approval.DocDecision, approval.DocRecord} {
 		ids, _, err = s.List(ctx, d, Workspace)
@@ -219,8 +259,9 @@ func testFolders(t *testing.T, b *Backend) {
 
 func testRetention(t *testing.T, b *Backend) {
 	ctx, s := context.Background(), b.Open()
+	lease(t, s)
 	old, young := time.Now().Add(-100*365*24*time.Hour), time.Now().Add(time.Hour)
-	require.NoError(t, s.Create(ctx, approval.DocRecord, first, text, store.Durable))
+	require.NoError(t, s.Commit(ctx, store.Put(approval.DocRecord, first, text)))
 	require.NoError(t, s.Refuse(ctx, Workspace, "name", "why"))
 	sizes, err := s.OlderThan(ctx, approval.DocRecord, Workspace, young)
 	require.NoError(t, err)
@@ -247,7 +288,7 @@ func testLease(t *testing.T, b *Backend) {
 		_, err = s.Lease(ctx)
 		require.ErrorIs(t, err, store.ErrUnavailable)
 	}
-	require.NoError(t, two.Create(ctx, approval.DocDecision, first, text, store.Durable), "a decision needs no lease")
+	require.NoError(t, two.Commit(ctx, store.Put(approval.DocDecision, first, text)), "a decision needs no lease")
 	require.NoError(t, release())
 	release, err = two.Lease(ctx)
 	require.NoError(t, err)
@@ -257,34 +298,32 @@ func testLease(t *testing.T, b *Backend) {
 // testCrash checks what survives.
 func testCrash(t *testing.T, b *Backend) {
 	ctx, s := context.Background(), b.Open()
-	_, err := s.Lease(ctx)
-	require.NoError(t, err)
+	lease(t, s)
 	for _, d := range documents {
-		require.NoError(t, s.Create(ctx, d, first, text, store.Durable))
-		require.NoError(t, s.Create(ctx, d, second, text, store.Durable))
+		require.NoError(t, s.Commit(ctx, store.Put(d, first, text)))
+		require.NoError(t, s.Commit(ctx, store.Put(d, second, text)))
 	}
-	show, _, err := s.Stage(ctx, first, text)
-	require.NoError(t, err)
-	sync, err := show()
-	require.NoError(t, err)
-	require.NoError(t, sync())
+	require.NoError(t, s.Checkpoint(ctx))
 	for _, d := range documents {
 		require.NoError(t, s.Remove(ctx, d, second))
-		require.NoError(t, s.Sync(ctx, d, Workspace))
 	}
+	require.NoError(t, s.Checkpoint(ctx))
+	require.NoError(t, s.Commit(ctx, store.Put(approval.DocPending, second, other)))
 	b.Crash()
 	s = b.Open()
 	release, err := s.Lease(ctx)
 	require.NoError(t, err, "a crash ends the lease")
 	for _, d := range documents {
 		requireRead(t, s, d, first, text)
-		requireRead(t, s, d, second, nil)
+		if d != approval.DocPending {
+			requireRead(t, s, d, second, nil)
+		}
 	}
-	requireRead(t, s, approval.DocResponse, first, text)
+	requireRead(t, s, approval.DocPending, second, other)
 
 	// What the lease found visible stays.
 	require.NoError(t, release())
-	require.NoError(t, s.Create(ctx, approval.DocDecision, second, text, store.Volatile))
+	require.NoError(t, s.Commit(ctx, put(approval.DocDecision, second, text, store.Volatile)))
 	_, err = b.Open().Lease(ctx)
 	require.NoError(t, err)
 	b.Crash()
