@@ -231,14 +231,12 @@ func Named(all []StoredPending, typed string) (fit []StoredPending) {
 
 // ParsePending reads the body of a P whose seal was verified.
 func ParsePending(body []byte, k Key) (*Pending, error) {
-	p := &Pending{}
-	if err := codec.DecodeOwn(body, p); err != nil {
-		return nil, fmt.Errorf("parse pending: %w", err)
-	}
-	if p.RequestID != k.ID || p.SourceGroup != k.Workspace || p.Version != Version || p.Timestamp.IsZero() || p.ExpiresAt.IsZero() {
-		return nil, errors.New("parse pending: id, workspace or version does not match, or a time is missing")
-	}
-	return p, nil
+	return codec.Document("pending", body, func(p *Pending) error {
+		if p.RequestID != k.ID || p.SourceGroup != k.Workspace || p.Version != Version || p.Timestamp.IsZero() || p.ExpiresAt.IsZero() {
+			return errors.New("id, workspace or version does not match, or a time is missing")
+		}
+		return nil
+	})
 }
 
 // Verdict is what was decided.
@@ -294,14 +292,7 @@ func (d *Decision) Encode() ([]byte, error) { return codec.Encode(d) }
 // ParseDecision reads the body of a D whose seal was verified, and refuses an
 // inconsistent one.
 func ParseDecision(body []byte, k Key) (*Decision, error) {
-	d := &Decision{}
-	if err := codec.DecodeOwn(body, d); err != nil {
-		return nil, fmt.Errorf("parse decision: %w", err)
-	}
-	if err := d.Check(k); err != nil {
-		return nil, fmt.Errorf("parse decision: %w", err)
-	}
-	return d, nil
+	return codec.Document("decision", body, func(d *Decision) error { return d.Check(k) })
 }
 
 // Check refuses a decision that is inconsistent or belongs to another request.

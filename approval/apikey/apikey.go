@@ -62,17 +62,12 @@ func (k *Key) Encode() ([]byte, error) { return codec.Encode(k) }
 
 // Parse reads the body of a key whose seal was verified.
 func Parse(body []byte, id string) (*Key, error) {
-	k := &Key{}
-	if err := codec.DecodeOwn(body, k); err != nil {
-		return nil, fmt.Errorf("parse key: %w", err)
-	}
-	if k.ID != id {
-		return nil, errors.New("parse key: id does not match its file")
-	}
-	if err := k.Check(); err != nil {
-		return nil, fmt.Errorf("parse key: %w", err)
-	}
-	return k, nil
+	return codec.Document("key", body, func(k *Key) error {
+		if k.ID != id {
+			return errors.New("id does not match its file")
+		}
+		return k.Check()
+	})
 }
 
 // Check refuses an incomplete key, and a key with which an agent could decide its

@@ -68,6 +68,19 @@ func Decode(b []byte, into any) error { return decode(b, into, MaxDepth, true) }
 // that a later version of the program has added.
 func DecodeOwn(b []byte, into any) error { return decode(b, into, MaxDepth, false) }
 
+// Document is DecodeOwn for a document that check accepts. what names it in errors.
+func Document[T any](what string, b []byte, check func(*T) error) (*T, error) {
+	d := new(T)
+	err := DecodeOwn(b, d)
+	if err == nil {
+		err = check(d)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("parse %s: %w", what, err)
+	}
+	return d, nil
+}
+
 // DecodeOuter is DecodeOwn for documents that hold others verbatim.
 func DecodeOuter(b []byte, into any) error {
 	return decode(b, into, MaxDepth+outerDepth, false)
@@ -215,7 +228,8 @@ func (f Field) Text() (string, bool) {
 
 // Fields lists an object's members in the order they were written.
 func Fields(object jsontext.Value) ([]Field, error) {
-	dec := jsontext.NewDecoder(bytes.NewReader(object))
+	object = bytes.Clone(object) // its parts are returned
+	dec := jsontext.NewDecoder(bytes.NewBuffer(object))
 	if tok, err := dec.ReadToken(); err != nil || tok.Kind() != '{' {
 		return nil, errors.New("not a JSON object")
 	}
@@ -230,7 +244,7 @@ func Fields(object jsontext.Value) ([]Field, error) {
 		if err != nil {
 			return nil, plainJSONError(err)
 		}
-		fields = append(fields, Field{name, jsontext.Value(bytes.Clone(val))})
+		fields = append(fields, Field{name, partOf(object, dec, val)})
 	}
 	return fields, nil
 }
@@ -240,7 +254,8 @@ func Items(array jsontext.Value) ([]jsontext.Value, error) {
 	if array.Kind() != '[' {
 		return nil, errors.New("not an array")
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(array))
+	array = bytes.Clone(array) // its parts are returned
+	d := jsontext.NewDecoder(bytes.NewBuffer(array))
 	if _, err := d.ReadToken(); err != nil {
 		return nil, err
 	}
@@ -250,9 +265,15 @@ func Items(array jsontext.Value) ([]jsontext.Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		items = append(items, jsontext.Value(bytes.Clone(v)))
+		items = append(items, partOf(array, d, v))
 	}
 	return items, nil
+}
+
+// partOf is the value that the decoder has just read, as a part of what it reads.
+func partOf(whole jsontext.Value, d *jsontext.Decoder, read jsontext.Value) jsontext.Value {
+	end := d.InputOffset()
+	return whole[end-int64(len(read)) : end : end]
 }
 
 var (

@@ -46,7 +46,9 @@ const (
 	KeyRotated       Kind = "key_rotated"
 	Degraded         Kind = "degraded" // the gate takes no new work until Recovered
 	Recovered        Kind = "recovered"
-	Started          Kind = "started" // the daemon
+	LogAlarm         Kind = "log_alarm"              // the log lacks entries that were durable
+	LogAcknowledged  Kind = "log_alarm_acknowledged" // the operator has ended the alarm
+	Started          Kind = "started"                // the daemon
 	Stopped          Kind = "stopped"
 )
 

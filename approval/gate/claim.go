@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -36,8 +37,9 @@ type run struct {
 // claimDecided is row 5 of the state table.
 func (g *Gate) claimDecided(ctx context.Context, s *state) (waiting bool, err error) {
 	tool := s.tool
-	if !g.reserveRun(ctx, s, len(s.pBytes)+len(s.dBytes), tool) {
-		return true, nil
+	if ok, err := g.reserveRun(ctx, s.key, len(s.pBytes)+len(s.dBytes), tool); !ok {
+		s.retryAt = g.Now().Add(minExamineInterval)
+		return true, err
 	}
 	if !g.beginClaim(ctx, s.key, tool) {
 		g.releaseReservation(s.key)
@@ -50,7 +52,8 @@ func (g *Gate) claimDecided(ctx context.Context, s *state) (waiting bool, err er
 	}
 	p := s.pending
 	facts := g.factsOf(p, s.now)
-	undo, refused := g.Policy.Reserve(facts, p.Ruling, true)
+	_, policy := g.Config()
+	undo, refused := policy.Reserve(facts, p.Ruling, true)
 	if refused != nil {
 		g.releaseClaim(s.key, tool)
 		return false, g.endDecided(ctx, s, approval.StatusFailed, "Approved, not run: "+say(g.Words, mainReason(*refused)))
@@ -87,8 +90,8 @@ func (g *Gate) claimAllowed(ctx context.Context, s *state, ev evaluation, undo f
 
 // factsOf returns the facts of a pending, as the approver saw it.
 func (g *Gate) factsOf(p *approval.Pending, now time.Time) approval.Facts {
-	ws, _ := g.Settings.Workspace(p.SourceGroup)
-	tool, known := g.Settings.Tool(p.ToolName)
+	ws, _ := g.settings().Workspace(p.SourceGroup)
+	tool, known := g.settings().Tool(p.ToolName)
 	f := approval.Facts{
 		RequestID: p.RequestID, Workspace: p.SourceGroup, Autonomy: autonomy(ws, p.SessionID), Tool: p.ToolName, KnownTool: known,
 		ActionType: p.ActionType, Target: p.Target, SessionID: p.SessionID, ClientID: p.ClientID, Principal: p.Principal,
@@ -106,8 +109,9 @@ func (g *Gate) runAgain(ctx context.Context, s *state) (waiting bool, err error)
 	if err != nil {
 		return false, g.endInterrupted(ctx, s)
 	}
-	if !g.reserveRun(ctx, s, len(s.claim.Pending)+len(s.claim.Request), tool) {
-		return true, nil
+	if ok, err := g.reserveRun(ctx, s.key, len(s.claim.Pending)+len(s.claim.Request), tool); !ok {
+		s.retryAt = g.Now().Add(minExamineInterval)
+		return true, err
 	}
 	if !g.beginClaim(ctx, s.key, tool) {
 		g.releaseReservation(s.key)
@@ -138,104 +142,84 @@ func claimedArgs(c *approval.Claim, k approval.Key) ([]byte, error) {
 	return nil, fmt.Errorf("no arguments in the claim of %s", k)
 }
 
-// execute claims and runs. The claim and its audit entry are durable before the
-// handler starts. If either cannot be written, nothing runs.
+// execute claims and runs. The claim and its audit entry are one commit, which is durable
+// before the handler starts. If it fails, nothing runs, and the step is retried.
 func (g *Gate) execute(ctx context.Context, r run) error {
 	leave := sync.OnceFunc(func() { g.leavePause(r.key.Workspace) })
 	defer leave()
 	if r.undo != nil {
-		defer r.undo() // no effect once the claim's audit entry is written
+		defer r.undo() // no effect once the claim's audit entry is committed
 	}
-	c := r.claim
 	now := g.Now().UTC()
 	if d := r.decision; d != nil && !r.rerun && now.After(d.RunBefore) {
 		g.abandon(r) // RunBefore passed since the documents were read; the next load finds that
 		return nil
 	}
-	c.Version, c.RequestID, c.Workspace = approval.Version, r.key.ID, r.key.Workspace
-	c.ArgsSHA256, c.ClaimedAt = approval.Digest(r.args), now
-	note, err := g.Receipts.IssueReceipt(c, r.decision, now.Add(receiptLife))
-	if err != nil {
+	if err := g.issueReceipt(&r, now); err != nil {
 		g.abandon(r)
 		return fmt.Errorf("issue receipt: %w", err)
 	}
-	c.Receipt = note
-	body, err := c.Encode()
-	if err != nil {
+	if !r.tool.Runs() {
+		return g.release(ctx, r)
+	}
+	if err := g.commitClaim(ctx, &r); err != nil {
 		g.abandon(r)
-		return fmt.Errorf("encode claim: %w", err)
-	}
-	doc := approval.DocClaim
-	if r.rerun {
-		doc = approval.DocAgain
-	}
-	g.running.set(r.key, true)
-	file := g.Seal.Seal(doc, r.key, body)
-	history := func() error { return g.Audit.Append(r.entry(now, g.Words)) }
-	if !g.Inline {
-		err = g.Store.Create(ctx, doc, r.key, file, store.Durable, history)
-	} else if err = g.Store.Create(ctx, doc, r.key, file, store.Durable); err == nil {
-		err = history()
-	}
-	if err != nil && g.canRetryClaim(ctx, r, doc, err) {
 		return fmt.Errorf("claim: %w", err)
 	}
-	if err != nil {
-		return g.endUnclaimed(ctx, r, err)
-	}
+	g.running.set(r.key, true)
+	g.condition.findRoom()
 	g.accept(r.submission, submit.Result{})
-	if r.decision == nil && !r.rerun {
-		if err := g.removeRequest(ctx, r.key, r.submission); err != nil {
-			g.Log.Warn().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(err).Msg("remove claimed request failed")
-		}
+	if i := slices.Index(r.leftovers, approval.DocRequest); i >= 0 {
+		if err := g.Store.Remove(ctx, approval.DocRequest, r.key); err == nil {
+			r.leftovers = slices.Delete(r.leftovers, i, i+1)
+		} // else it is tried again with the rest
 	}
 	leave()
 	g.start(r)
 	return nil
 }
 
-// canRetryClaim reports whether a claim failed because of the disk and left no claim
-// document. The request is then unchanged, and the step is retried.
-func (g *Gate) canRetryClaim(ctx context.Context, r run, doc approval.Doc, cause error) bool {
-	if diagnose(cause).Reason == "" {
-		return false
-	}
-	if _, there, err := g.readIfExists(ctx, doc, r.key); there || err != nil {
-		return false
-	}
-	g.running.remove(r.key)
-	g.abandon(r)
-	return true
+// issueReceipt completes the claim: it holds the receipt that the executor demands.
+func (g *Gate) issueReceipt(r *run, now time.Time) (err error) {
+	c := r.claim
+	c.Version, c.RequestID, c.Workspace = approval.Version, r.key.ID, r.key.Workspace
+	c.ArgsSHA256, c.ClaimedAt = approval.Digest(r.args), now
+	c.Receipt, err = g.Receipts.IssueReceipt(c, r.decision, now.Add(receiptLife))
+	return err
 }
 
-// abandon releases the space and the handler slot of a run without a claim.
+func (g *Gate) commitClaim(ctx context.Context, r *run) error {
+	body, err := r.claim.Encode()
+	if err != nil {
+		return err
+	}
+	doc := approval.DocClaim
+	if r.rerun {
+		doc = approval.DocAgain
+	}
+	return g.Store.Commit(ctx, store.Put(doc, r.key, g.Seal.Seal(doc, r.key, body)), store.Log(r.entry(g.Words)))
+}
+
+// release ends a run of a tool that runs nothing on this host. The receipt is all that it
+// gives, so claim and outcome are one commit: no one has the receipt without the record.
+func (g *Gate) release(ctx context.Context, r run) error {
+	defer g.abandon(r)
+	e := r.outcome(g.Executor.Run(ctx, r.job()))
+	e.submission, e.leftovers = r.submission, r.leftovers
+	return g.end(ctx, e, store.Log(r.entry(g.Words)))
+}
+
+// abandon releases the space and the handler slot of a run that has none under way.
 func (g *Gate) abandon(r run) {
 	g.releaseReservation(r.key)
 	g.releaseSlot(r.key, r.tool)
 }
 
-// endUnclaimed ends a request whose claim could not be made durable. The outcome says
-// that nothing ran. After a failed second claim the outcome is "interrupted", because
-// the result of the first run is unknown.
-func (g *Gate) endUnclaimed(ctx context.Context, r run, cause error) error {
-	g.reportError(ctx, cause)
-	g.Log.Error().Str("ws", r.key.Workspace).Str("id", r.key.ID).Err(cause).Msg("claim failed")
-	e := r.outcome(approval.Effect{Error: "Nothing ran: the claim could not be written to disk; try again later"})
-	e.record.Receipt = "" // nothing ran under it
-	e.reason = ""         // it describes a handler failure, and no handler ran
-	if r.rerun {
-		e.status, e.event, e.effect.Error = approval.StatusInterrupted, event.Interrupted, errInterrupted
-	}
-	g.outcomes.set(r.key, e)
-	g.releaseSlot(r.key, r.tool)
-	return g.writeOutcome(ctx, r.key)
-}
-
 // entry is the audit entry of the claim, with everything that policy needs to count
 // it.
-func (r *run) entry(now time.Time, words Words) event.Entry {
+func (r *run) entry(words Words) event.Entry {
 	e := event.Entry{
-		Time: now, Event: event.AutoApproved, Workspace: r.key.Workspace, RequestID: r.key.ID,
+		Time: r.claim.ClaimedAt, Event: event.AutoApproved, Workspace: r.key.Workspace, RequestID: r.key.ID,
 		ReceiptSHA256: approval.Digest([]byte(r.claim.Receipt)),
 		Taints:        r.ruling.Taints, Exact: r.ruling.Exact, Cost: r.ruling.Cost, Grant: r.ruling.Grant,
 	}
@@ -258,10 +242,9 @@ func (r *run) entry(now time.Time, words Words) event.Entry {
 	return e
 }
 
-// start starts the handler. A tool that runs nothing on the host is handled here, in
-// the caller's goroutine.
+// start starts the handler.
 func (g *Gate) start(r run) {
-	if g.Inline || !r.tool.Runs() {
+	if g.Inline {
 		g.runHandler(r)
 		return
 	}
@@ -272,15 +255,18 @@ func (g *Gate) start(r run) {
 }
 
 func (g *Gate) runHandler(r run) {
+	g.outcomes.set(r.key, r.outcome(g.Executor.Run(context.Background(), r.job())))
+	g.releaseSlot(r.key, r.tool)
+}
+
+func (r *run) job() approval.Job {
 	job := approval.Job{
 		Workspace: r.key.Workspace, RequestID: r.key.ID, Tool: r.tool, Args: r.args, Receipt: r.claim.Receipt,
 	}
 	if r.tool.Handler.Idempotent {
 		job.Key = r.key.ID
 	}
-	effect := g.Executor.Run(context.Background(), job)
-	g.outcomes.set(r.key, r.outcome(effect))
-	g.releaseSlot(r.key, r.tool)
+	return job
 }
 
 // outcome builds the outcome of a run.
@@ -302,34 +288,25 @@ func (r *run) outcome(effect approval.Effect) outcome {
 	}
 	return outcome{
 		key: r.key, status: st, event: kind, effect: effect, reason: reason,
-		taints: r.ruling.Taints,
-		record: recordFromClaim(r.claim), info: r.info, decision: r.decision, submission: r.submission, leftovers: append([]approval.Doc{approval.DocClaim}, r.leftovers...),
+		taints: r.ruling.Taints, granted: !r.rerun,
+		record: recordFromClaim(r.claim), info: r.info, decision: r.decision, leftovers: append([]approval.Doc{approval.DocClaim}, r.leftovers...),
 	}
 }
 
 // writeOutcome writes the record of a finished run. Until the write succeeds, the
-// outcome stays in memory, the key counts as running, and every Step retries with a
-// new file.
+// outcome stays in memory, the key counts as running, and every Step retries.
 func (g *Gate) writeOutcome(ctx context.Context, k approval.Key) error {
 	e, ok := g.outcomes.get(k)
 	if !ok {
 		return nil
 	}
 	if err := g.end(ctx, e); err != nil {
-		if _, settled, readErr := g.readIfExists(ctx, approval.DocRecord, k); readErr != nil || !settled {
-			return err
-		}
-		g.forgetOutcome(k)
 		return err
 	}
-	g.forgetOutcome(k)
-	return nil
-}
-
-func (g *Gate) forgetOutcome(k approval.Key) {
 	g.releaseReservation(k)
 	g.outcomes.remove(k)
 	g.running.remove(k)
+	return nil
 }
 
 // takeSlot takes one of the workspace's handler slots. If none is free, the key is
@@ -342,21 +319,19 @@ func (g *Gate) takeSlot(k approval.Key, t approval.Tool) bool {
 		return false
 	}
 	if t.Runs() {
-		if g.slots[k.Workspace] >= g.slotLimit(k.Workspace) {
-			if !g.isQueued[k] { // a rescan can wake a queued key
-				g.isQueued[k] = true
-				g.queued[k.Workspace] = append(g.queued[k.Workspace], k)
-			}
+		r := g.limitsLocked(k.Workspace)
+		if r.running >= g.slotLimit(k.Workspace) {
+			r.slots.add(k)
 			return false
 		}
-		g.slots[k.Workspace]++
+		r.running++
 	}
 	g.work.Add(1)
 	return true
 }
 
 func (g *Gate) slotLimit(ws string) int {
-	w, _ := g.Settings.Workspace(ws)
+	w, _ := g.settings().Workspace(ws)
 	return w.Limits.WithDefaults().Running
 }
 
@@ -368,7 +343,7 @@ func (g *Gate) releaseSlot(k approval.Key, t approval.Tool) {
 		return
 	}
 	g.mu.Lock()
-	g.slots[k.Workspace]--
+	g.rates[k.Workspace].running--
 	g.mu.Unlock()
 	g.wakeQueued(k.Workspace)
 }
@@ -376,15 +351,11 @@ func (g *Gate) releaseSlot(k approval.Key, t approval.Tool) {
 // wakeQueued wakes the key that has waited longest for a slot. It also runs after
 // every step, because a key that was woken for a slot may not need it any more.
 func (g *Gate) wakeQueued(ws string) {
+	var next []approval.Key
 	g.mu.Lock()
-	p := g.queued[ws]
-	if len(p) == 0 || g.stopping || g.slots[ws] >= g.slotLimit(ws) {
-		g.mu.Unlock()
-		return
+	if r := g.rates[ws]; r != nil && len(r.slots.keys) > 0 && !g.stopping && r.running < g.slotLimit(ws) {
+		next = r.slots.take(1)
 	}
-	k := p[0]
-	g.queued[ws] = p[1:]
-	delete(g.isQueued, k)
 	g.mu.Unlock()
-	g.Wake(k)
+	g.wakeAll(next)
 }

@@ -2,6 +2,7 @@ package gate_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,8 +11,8 @@ import (
 	"github.com/permesso-dev/permesso/approval/store"
 )
 
-// cancellingStore ends a context when one kind of document is created: right before, or
-// while it becomes durable.
+// cancellingStore ends a context when one kind of document is committed: right before, or
+// while that is under way.
 type cancellingStore struct {
 	store.Store
 	doc    approval.Doc
@@ -19,13 +20,17 @@ type cancellingStore struct {
 	cancel func()
 }
 
-func (c cancellingStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how store.Mode, alongside ...func() error) error {
-	if d == c.doc && c.before {
+func (c cancellingStore) Commit(ctx context.Context, ops ...store.Op) error {
+	i := slices.IndexFunc(ops, func(op store.Op) bool { return op.Doc == c.doc })
+	switch check := (store.Op{}).Check; {
+	case i < 0:
+	case c.before || ops[i].Check == nil:
 		c.cancel()
-	} else if d == c.doc {
-		alongside = append(alongside, func() error { c.cancel(); return nil })
+	default:
+		check = ops[i].Check
+		ops[i].Check = func() error { c.cancel(); return check() }
 	}
-	return c.Store.Create(ctx, d, k, b, how, alongside...)
+	return c.Store.Commit(ctx, ops...)
 }
 
 // TestCancelledStep: a move that has begun is finished, and no other begins.

@@ -65,26 +65,10 @@ func (d *Decider) Decide(ctx context.Context, a decide.Input) (*approval.Decisio
 	if err != nil {
 		return nil, fmt.Errorf("encode decision: %w", err)
 	}
-	// The daemon may have been killed before the pending was durable, or may be syncing
-	// it now. A durable decision needs a durable pending.
-	if err := d.Store.Confirm(ctx, approval.DocPending, a.Key); err != nil {
-		return nil, fmt.Errorf("sync pendings: %w", err)
-	}
-	file := d.Seal.Seal(approval.DocDecision, a.Key, body)
-	if err := d.createDecision(ctx, a.Key, sha, file); err != nil {
+	put := store.Put(approval.DocDecision, a.Key, d.Seal.Seal(approval.DocDecision, a.Key, body))
+	put.Check = func() error { return d.checkCounts(context.WithoutCancel(ctx), a.Key, dec, put.Bytes) }
+	if err := d.createDecision(ctx, put, sha); err != nil {
 		return nil, err
-	}
-	ctx = context.WithoutCancel(ctx) // the decision is written: find out whether it counts
-	if err := d.checkNotSettled(ctx, a.Key, file); err != nil {
-		return nil, err
-	}
-	if err := d.checkStillPending(ctx, a.Key, sha, file); err != nil {
-		return nil, err
-	}
-	if dec.Approved && d.now().After(dec.RunBefore) {
-		if err := d.checkNotLate(ctx, a.Key, file); err != nil {
-			return nil, err
-		}
 	}
 	if d.Grants != nil {
 		if err := d.Grants.AddFromDecision(p, dec); err != nil {
@@ -151,15 +135,18 @@ func (d *Decider) compose(a decide.Input, p *approval.Pending, sha string) (*app
 	return dec, nil
 }
 
-// createDecision creates the decision file. The exclusive create decides who was
-// first.
-func (d *Decider) createDecision(ctx context.Context, k approval.Key, sha string, file []byte) error {
+// createDecision commits the decision. Its slot says who was first.
+func (d *Decider) createDecision(ctx context.Context, put store.Op, sha string) error {
 	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
 	defer cancel()
+	k := put.Key
 	for {
-		err := d.Store.Create(ctx, approval.DocDecision, k, file, store.Durable)
+		err := d.Store.Commit(ctx, put)
 		if err == nil {
 			return nil
+		}
+		if ref := (*decide.Refusal)(nil); errors.As(err, &ref) {
+			return ref
 		}
 		if !errors.Is(err, store.ErrExists) {
 			return fmt.Errorf("write decision: %w", err)
@@ -180,6 +167,21 @@ func (d *Decider) createDecision(ctx context.Context, k approval.Key, sha string
 			return fmt.Errorf("free the slot: %w", err)
 		}
 	}
+}
+
+// checkCounts finds out whether a decision that is in its slot counts, before it is durable.
+// One that does not is withdrawn; the refusal says why.
+func (d *Decider) checkCounts(ctx context.Context, k approval.Key, dec *approval.Decision, file []byte) error {
+	if err := d.checkNotSettled(ctx, k, file); err != nil {
+		return err
+	}
+	if err := d.checkStillPending(ctx, k, dec.PendingSHA256, file); err != nil {
+		return err
+	}
+	if dec.Approved && d.now().After(dec.RunBefore) {
+		return d.checkNotLate(ctx, k, file)
+	}
+	return nil
 }
 
 // checkNotSettled withdraws our decision if the request was settled before the
@@ -203,8 +205,7 @@ func (d *Decider) checkNotSettled(ctx context.Context, k approval.Key, file []by
 	return d.withdraw(ctx, k, file, ref)
 }
 
-// checkStillPending withdraws our decision if the gate removed the pending because
-// its disk failed.
+// checkStillPending withdraws our decision if the pending was removed or replaced.
 func (d *Decider) checkStillPending(ctx context.Context, k approval.Key, sha string, file []byte) error {
 	b, err := d.Store.Read(ctx, approval.DocPending, k)
 	if err == nil && approval.Digest(b) == sha {
@@ -218,7 +219,7 @@ func (d *Decider) checkStillPending(ctx context.Context, k approval.Key, sha str
 		return d.checkNotSettled(ctx, k, file)
 	}
 	return d.withdraw(ctx, k, file, &decide.Refusal{
-		Reason: decide.ErrUnknown, Hint: "the disk failed and the request was removed; it will be asked again",
+		Reason: decide.ErrUnknown, Hint: "the request was removed or replaced while it was decided",
 	})
 }
 

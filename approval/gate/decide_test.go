@@ -203,7 +203,7 @@ func TestDecideRefusesUnknownRequest(t *testing.T) {
 
 	// A host program's document is not a pending before the gate has evaluated it.
 	k := key(1)
-	require.NoError(t, h.store.Create(context.Background(), approval.DocPending, k, []byte(request(k, "run", "")), store.Volatile))
+	require.NoError(t, h.store.Commit(context.Background(), volatile(approval.DocPending, k, []byte(request(k, "run", "")))))
 	_, err = h.decider().Decide(context.Background(), decision(k, approval.Approved))
 	requireRefusal(t, err, decide.ErrUnknown, "no such request: no pending request has this ID")
 	require.False(t, h.has(approval.DocDecision, k))
@@ -307,7 +307,7 @@ func TestDecideWithdrawsLateDecision(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
 	d := h.decider()
-	d.Store = before(d.Store.(store.Store), "Create", approval.DocDecision, func(approval.Key) {
+	d.Store = before(d.Store.(store.Store), "Commit", approval.DocDecision, func(approval.Key) {
 		h.cancel(k)
 		h.step(k)
 	})
@@ -315,6 +315,7 @@ func TestDecideWithdrawsLateDecision(t *testing.T) {
 	var ref *decide.Refusal
 	require.ErrorAs(t, err, &ref)
 	require.ErrorIs(t, err, decide.ErrDecided, "the loser hears how it ended")
+	require.Regexp(t, "^already decided: cancelled by agent at ", err.Error())
 	require.Equal(t, "agent", ref.By)
 	require.Equal(t, approval.Cancelled, ref.Verdict)
 	h.step(k)
@@ -336,7 +337,7 @@ func TestDecideIgnoresLateDecisionInSlot(t *testing.T) {
 	require.NoError(t, h.store.Remove(context.Background(), approval.DocDecision, k))
 
 	d := h.decider()
-	d.Store = before(d.Store.(store.Store), "Create", approval.DocDecision, func(approval.Key) {
+	d.Store = before(d.Store.(store.Store), "Commit", approval.DocDecision, func(approval.Key) {
 		h.cancel(k)
 		h.step(k)
 		h.writeDoc(approval.DocDecision, k, string(lateDecision))
@@ -360,12 +361,9 @@ func TestDecideOnFailingDisk(t *testing.T) {
 	h.ask(k, request(k, "run", ""))
 	boom := errors.New("no space left")
 	d, healthy := h.decider(), h.decider()
-	d.Store = failing(d.Store.(store.Store), "Create", approval.DocDecision, boom)
+	d.Store = failing(d.Store.(store.Store), "Commit", approval.DocDecision, boom)
 	_, err := d.Decide(context.Background(), decision(k, approval.Approved))
 	require.ErrorIs(t, err, boom)
-	d.Store = failing(healthy.Store.(store.Store), "Confirm", approval.DocPending, boom)
-	_, err = d.Decide(context.Background(), decision(k, approval.Approved))
-	require.ErrorIs(t, err, boom, "a decider in another process syncs the pending first")
 	require.False(t, h.has(approval.DocDecision, k))
 	_, err = healthy.Decide(context.Background(), decision(k, approval.Approved))
 	require.NoError(t, err)
@@ -377,7 +375,7 @@ func TestDecideWithBlockedSlot(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.ask(k, request(k, "run", ""))
 	junk := []byte(`{"request_id":"` + k.ID + `","approved":true,"decided_by":"mallory"}`)
-	require.NoError(t, h.store.Create(context.Background(), approval.DocDecision, k, junk, store.Volatile))
+	require.NoError(t, h.store.Commit(context.Background(), volatile(approval.DocDecision, k, junk)))
 	_, err := h.decider().Decide(context.Background(), decision(k, approval.Denied))
 	require.ErrorContains(t, err, "the slot holds an invalid decision: start the daemon")
 

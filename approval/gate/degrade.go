@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,8 +22,11 @@ import (
 // nothing and starts nothing. Runs that have started still end, if their record can
 // be written. New requests are refused while there is space for a refusal. Otherwise
 // they stay in the folder until the disk works again. The gate examines the disk
-// every few seconds and recovers by itself. After a failed sync that must not be
-// retried, the gate needs a restart and reports that.
+// every few seconds and recovers by itself. After a failed write or sync that must not be
+// repeated, nothing is done any more: the gate needs a restart and reports that.
+//
+// A full journal is no fault: a key waits for the next checkpoint, and the gate is degraded
+// only if that takes long.
 
 // Degradation is the reason why the gate takes no new work.
 type Degradation struct {
@@ -41,7 +43,7 @@ const (
 	healthy      health = iota
 	noSpace             // only outcomes and refusals are written
 	writeFailing        // writes fail; outcomes are tried
-	unsynced            // a visible document may not be durable: nothing is read or done
+	stopped             // nothing is read or done until a restart
 )
 
 // probeInterval is the time between two examinations of a degraded gate.
@@ -63,6 +65,8 @@ type condition struct {
 	failureCount int            // failures so far; an examination ignores its result if a failure came after it began
 	next         time.Time      // examination
 	lastExamined time.Time      // when the last examination began
+	noRoomSince  time.Time      // when the journal was first found full; zero: it has room
+	noRoomLast   time.Time      // when it was last found full
 	reservations keyMap[func()] // disk space of running requests
 }
 
@@ -81,13 +85,17 @@ func (g *Gate) health() (level health, next time.Time) {
 	return c.level, c.next
 }
 
+func (g *Gate) isStopped() bool {
+	level, _ := g.health()
+	return level == stopped
+}
+
 // reportError is called for every error. An examination finds out whether the disk
 // has failed or only the files of one request.
 func (g *Gate) reportError(ctx context.Context, err error) {
 	switch {
-	case errors.Is(err, store.ErrUnsynced), errors.Is(err, store.ErrRestart):
-		g.setHealth(unsynced, err, -1)
-		g.Examine(ctx)
+	case errors.Is(err, store.ErrRestart):
+		g.setHealth(stopped, err, -1)
 	case errors.Is(err, store.ErrNoSpace):
 		g.setHealth(noSpace, err, -1)
 	case diagnose(err).Reason != "" && g.mayExamine():
@@ -105,70 +113,76 @@ func (g *Gate) mayExamine() bool {
 	return since < 0 || since >= minExamineInterval
 }
 
-// examinationDue also covers a clock that was set back: the next examination is at
-// most one interval away.
-func (g *Gate) examinationDue() bool {
-	_, next := g.health()
-	wait := next.Sub(g.Now())
+// examinationDue reports whether next is not ahead: after a clock was set back, it would be
+// more than one interval away.
+func examinationDue(next, now time.Time) bool {
+	wait := next.Sub(now)
 	return wait <= 0 || wait > probeInterval
 }
 
 // checkHealth runs on every tick. A healthy gate only checks the free space.
 func (g *Gate) checkHealth(ctx context.Context) {
+	level, next := g.health()
 	switch {
-	case !g.examinationDue():
-	case g.degraded():
+	case level == stopped, !examinationDue(next, g.Now()):
+	case level != healthy:
 		g.Examine(ctx)
 	default:
 		g.condition.mu.Lock()
 		g.condition.next = g.Now().Add(probeInterval)
 		g.condition.mu.Unlock()
-		if release, ok := g.reserve(ctx, spaceNeeded(0, approval.Tool{})); ok {
+		if release, ok, _ := g.reserve(ctx, usualSpace); ok {
 			release()
 		}
 	}
 }
 
-// Examine tests the disk and records a change of health. If a restart is needed, that
-// stays; the test still runs, because the store then removes files that it could not
-// remove before.
+// Examine tests the disk and records a change of health. Nothing but a restart ends the
+// level stopped.
 func (g *Gate) Examine(ctx context.Context) {
 	c := &g.condition
-	if !c.examining.TryLock() {
+	if g.isStopped() || !c.examining.TryLock() {
 		return
 	}
 	ctx = context.WithoutCancel(ctx) // the end of a caller is no failure of the disk
 	defer c.examining.Unlock()
 	c.mu.Lock()
-	failureCount, needsRestart := c.failureCount, c.degradation.Restart
+	failureCount := c.failureCount
 	c.lastExamined = g.Now()
 	c.mu.Unlock()
 	level, err := g.examine(ctx)
-	if !needsRestart {
-		g.setHealth(level, err, failureCount)
-	}
+	g.setHealth(level, err, failureCount)
 }
 
 func (g *Gate) examine(ctx context.Context) (health, error) {
 	if err := g.Store.Probe(ctx); err != nil {
-		if level, _ := g.health(); level == unsynced || errors.Is(err, store.ErrUnsynced) {
-			return unsynced, err
-		}
-		return writeFailing, err
+		return levelOf(err, writeFailing), err
 	}
 	if err := g.Audit.Sync(); err != nil {
-		return noSpace, err // documents can be written, the audit log cannot
+		return levelOf(err, noSpace), err // documents can be written, the audit log cannot
 	}
 	// Twice the space of one run, so that the gate does not switch back and forth.
-	release, err := g.Store.Reserve(ctx, 2*spaceNeeded(0, approval.Tool{}))
+	release, err := g.Store.Reserve(ctx, 2*usualSpace)
 	switch {
-	case errors.Is(err, store.ErrNoSpace):
-		return noSpace, err
-	case err != nil:
-		return writeFailing, err
+	case err == nil:
+		release()
+		g.condition.findRoom()
+	case !errors.Is(err, store.ErrNoRoom) || g.condition.noRoomFor(g.Now()) > noRoomLimit:
+		return levelOf(err, writeFailing), err
 	}
-	release()
 	return healthy, nil
+}
+
+// levelOf is the health after an error of an examination; other is that of an error of no
+// class.
+func levelOf(err error, other health) health {
+	switch {
+	case errors.Is(err, store.ErrRestart):
+		return stopped
+	case errors.Is(err, store.ErrNoSpace), errors.Is(err, store.ErrNoRoom):
+		return noSpace
+	}
+	return other
 }
 
 // setHealth records the health and reports each change once. failureCount is the
@@ -179,11 +193,11 @@ func (g *Gate) setHealth(level health, cause error, failureCount int) {
 	p := Degradation{}
 	if level != healthy {
 		p = diagnose(cause)
-		p.Since, p.Restart = now, errors.Is(cause, store.ErrRestart)
+		p.Since, p.Restart = now, level == stopped
 	}
 	c.mu.Lock()
 	was, old := c.level, c.degradation
-	if old.Restart || failureCount >= 0 && failureCount != c.failureCount {
+	if was == stopped || failureCount >= 0 && failureCount != c.failureCount {
 		c.mu.Unlock()
 		return
 	}
@@ -196,7 +210,7 @@ func (g *Gate) setHealth(level health, cause error, failureCount int) {
 	}
 	c.level, c.degradation, c.next = level, p, now.Add(probeInterval)
 	c.mu.Unlock()
-	if was != level || old.Reason != p.Reason || old.Restart != p.Restart {
+	if was != level || old.Reason != p.Reason {
 		g.notifyHealth(was, level, p, cause)
 	}
 }
@@ -219,13 +233,12 @@ func (g *Gate) notifyHealth(was, level health, p Degradation, cause error) {
 
 // diagnose explains a disk error. Reason is empty if err is not a disk error.
 func diagnose(err error) Degradation {
-	if errors.Is(err, store.ErrRestart) {
-		return Degradation{Reason: "a sync failed and must not be retried", Hint: "repair the disk, then restart the daemon"}
-	}
 	for _, x := range []struct {
 		is         []error
 		what, hint string
 	}{
+		{[]error{store.ErrRestart}, "a sync failed and must not be retried", "repair the disk, then restart the daemon"},
+		{[]error{store.ErrNoRoom}, "the journal is full", "its checkpoints fail or the disk is too slow: check the daemon's log"},
 		{[]error{store.ErrNoSpace}, "the disk is almost full", "free space or inodes on the file system of HOME"},
 		{[]error{syscall.ENOSPC}, "the disk is full", "free space or inodes on the file system of HOME"},
 		{[]error{syscall.EDQUOT}, "the disk quota is used up", "free space, or raise the quota of the daemon's user"},
@@ -233,7 +246,6 @@ func diagnose(err error) Degradation {
 		{[]error{syscall.EMFILE, syscall.ENFILE}, "too many files are open", "raise the limit of open files (LimitNOFILE)"},
 		{[]error{syscall.EIO}, "the disk reports errors", "check the kernel log (dmesg)"},
 		{[]error{fs.ErrPermission}, "HOME is not writable", "fix owner and mode of the folders in HOME"},
-		{[]error{store.ErrUnsynced}, "the disk does not confirm writes", "check the kernel log (dmesg)"},
 	} {
 		for _, target := range x.is {
 			if errors.Is(err, target) {
@@ -252,26 +264,21 @@ func diagnose(err error) Degradation {
 // was delayed once waits until the gate is healthy or the request expires.
 func (g *Gate) delay(m move.Move, s *state) (waiting bool) {
 	level, next := g.health()
-	starts := m == move.RunClaim || m == move.RunAgain
 	switch {
 	case level == healthy:
 		return false
-	case m == move.Intake:
-		if waiting = level >= writeFailing || g.seen.has(s.key); waiting {
-			g.firstSeen(s.key, s.now)
-		}
-	case level == unsynced || starts:
-		waiting = true
+	case m == move.RunClaim, m == move.RunAgain:
+	case m == move.Intake && (level >= writeFailing || g.seen.has(s.key)):
+		g.firstSeen(s.key, s.now)
+	default:
+		return false
 	}
-	if waiting {
-		s.retryAt = g.retryAfterExamine(next)
-	}
-	return waiting
+	s.retryAt = g.retryAfterExamine(next)
+	return true
 }
 
 func (g *Gate) retryAfterExamine(next time.Time) time.Time {
-	now := g.Now()
-	if wait := next.Sub(now); wait <= 0 || wait > probeInterval {
+	if now := g.Now(); examinationDue(next, now) {
 		return now.Add(probeInterval)
 	}
 	return next.Add(afterExamine)
@@ -289,74 +296,29 @@ func (g *Gate) waitedTooLong(s *state, limit time.Duration) bool {
 	return ok && s.now.Sub(t) >= limit
 }
 
-// Disk space of documents, in bytes.
-const (
-	defaultOutputSpace = 256 << 10 // of a handler without max_output
-	overheadSpace      = 64 << 10  // the other members, and the files' blocks
-	refusalSpace       = 16 << 10
-)
-
 // refuseDegraded refuses a request that the gate cannot take now, if there is space
 // for a refusal.
 func (g *Gate) refuseDegraded(ctx context.Context, s *state) (waiting bool, err error) {
 	p, degraded := g.Degraded()
-	if degraded && s.submission != nil {
-		g.reject(s.submission, fmt.Errorf("%w: %s", submit.ErrDegraded, p.Reason))
-		return true, nil
-	}
 	if !degraded {
 		p.Reason = "the free disk space is too small for this tool's max_output"
 	}
-	release, ok := g.reserve(ctx, int64(4*len(s.q)+refusalSpace))
-	if !ok && s.submission != nil {
+	release, ok := func() {}, false
+	if !degraded || s.submission == nil {
+		if release, ok, err = g.reserve(ctx, int64(4*len(s.q)+refusalSpace)); err != nil {
+			return false, err
+		}
+	}
+	switch {
+	case ok:
+		defer release()
+	case s.submission != nil:
 		g.reject(s.submission, fmt.Errorf("%w: %s", submit.ErrDegraded, p.Reason))
 		return true, nil
-	}
-	if !ok {
+	default:
 		g.firstSeen(s.key, s.now)
 		s.retryAt = g.Now().Add(probeInterval)
 		return true, nil
 	}
-	defer release()
 	return g.refuseLimited(ctx, s, approval.StatusAutoRejected, submit.ErrDegraded, approval.Because("degraded", "problem", p.Reason))
-}
-
-// spaceNeeded is the space for the claim, the record, the response and the audit
-// entry of one run.
-func spaceNeeded(request int, t approval.Tool) int64 {
-	return 4*int64(request) + 3*int64(cmp.Or(t.Handler.MaxOutput, defaultOutputSpace)) + overheadSpace
-}
-
-func (g *Gate) reserve(ctx context.Context, bytes int64) (release func(), ok bool) {
-	release, err := g.Store.Reserve(ctx, bytes)
-	if err == nil {
-		return release, true
-	}
-	// A tool with a large max_output must not degrade the gate for the others.
-	if usual := 2 * spaceNeeded(0, approval.Tool{}); errors.Is(err, store.ErrNoSpace) && bytes > usual {
-		if release, err := g.Store.Reserve(ctx, usual); err == nil {
-			release()
-			return nil, false
-		}
-	}
-	g.reportError(ctx, err)
-	return nil, false
-}
-
-// reserveRun reserves space for a run until its record is written. Without space
-// nothing starts.
-func (g *Gate) reserveRun(ctx context.Context, s *state, request int, t approval.Tool) bool {
-	release, ok := g.reserve(ctx, spaceNeeded(request, t))
-	if !ok {
-		s.retryAt = g.Now().Add(minExamineInterval)
-		return false
-	}
-	g.condition.reservations.set(s.key, release)
-	return true
-}
-
-func (g *Gate) releaseReservation(k approval.Key) {
-	if release, ok := g.condition.reservations.take(k); ok {
-		release()
-	}
 }

@@ -28,12 +28,11 @@ import (
 // faultyDisk is the real file system with faults.
 type faultyDisk struct {
 	ipc.FS
-	mu          sync.Mutex
-	failCreate  func(name string) error // before a file is created
-	failSyncDir func(name string) error // before a folder is synced
-	failSyncFS  func() error            // before the file system is synced
-	freeBytes   uint64                  // 0: no limit
-	created     atomic.Int32            // number of created files
+	mu         sync.Mutex
+	failCreate func(name string) error // before a file is created
+	failSyncFS func() error            // before the file system is synced
+	freeBytes  uint64                  // 0: no limit
+	created    atomic.Int32            // number of created files
 }
 
 func newFaultyDisk() *faultyDisk { return &faultyDisk{FS: ipc.OS()} }
@@ -59,28 +58,26 @@ func (d *faultyDisk) OpenFile(name string, flag int, perm os.FileMode) (afero.Fi
 	return d.FS.OpenFile(name, flag, perm)
 }
 
-func (d *faultyDisk) SyncDir(name string) error {
-	d.mu.Lock()
-	fail := d.failSyncDir
-	d.mu.Unlock()
-	if fail != nil {
-		if err := fail(name); err != nil {
-			return err
-		}
-	}
-	return d.FS.SyncDir(name)
+func (d *faultyDisk) OpenFS(name string) (ipc.OpenedFS, error) {
+	disk, err := d.FS.OpenFS(name)
+	return faultySyncs{disk, d}, err
 }
 
-func (d *faultyDisk) SyncFS(name string) error {
-	d.mu.Lock()
-	fail := d.failSyncFS
-	d.mu.Unlock()
+type faultySyncs struct {
+	ipc.OpenedFS
+	d *faultyDisk
+}
+
+func (s faultySyncs) Sync() error {
+	s.d.mu.Lock()
+	fail := s.d.failSyncFS
+	s.d.mu.Unlock()
 	if fail != nil {
 		if err := fail(); err != nil {
 			return err
 		}
 	}
-	return d.FS.SyncFS(name)
+	return s.OpenedFS.Sync()
 }
 
 func (d *faultyDisk) Free(string) (bytes, inodes uint64, err error) {
@@ -194,20 +191,21 @@ func TestApprovedWaitsForDiskAndLateStaysExpired(t *testing.T) {
 	require.Equal(t, "approved", h.outcome(key(1)))
 
 	h.decide(decision(key(2), approval.Approved))
-	breakDisk()
+	healthy := h.gate.Store
+	h.gate.Store = failing(healthy, "Commit", approval.DocRecord, syscall.EIO)
 	h.clock.move(time.Hour)
 	_, err = h.gate.Step(context.Background(), key(2))
 	require.ErrorIs(t, err, syscall.EIO, "the expiry cannot be written")
 	h.clock.move(-time.Hour)
-	repairDisk()
+	h.gate.Store = healthy
 	h.step(key(2))
 	require.Equal(t, "expired: approved in time, not run: the gate was down", h.outcome(key(2)))
 	require.Empty(t, h.executor.argsOf(key(2)))
 }
 
-// The result of a finished run is kept while its record cannot be written. Nothing
+// The outcome of a finished run needs no room for its files: they follow when there is. Nothing
 // new starts meanwhile.
-func TestOutcomesAreKeptWhileDiskIsFull(t *testing.T) {
+func TestOutcomesAreWrittenWhileDiskIsFull(t *testing.T) {
 	disk := newFaultyDisk()
 	h := newRig(t, options{frozenClock: true, inline: true, fs: disk})
 	h.executor.do = func(approval.Job) approval.Effect {
@@ -215,15 +213,18 @@ func TestOutcomesAreKeptWhileDiskIsFull(t *testing.T) {
 		return approval.Effect{Result: approval.Raw(`{"n":1}`)}
 	}
 	h.writeRequest(key(1), request(key(1), "auto", ""))
-	for range 3 {
-		_, err := h.gate.Step(context.Background(), key(1))
-		require.ErrorIs(t, err, syscall.ENOSPC)
-	}
+	h.step(key(1))
+	require.Equal(t, "auto_approved", h.outcome(key(1)))
+	file := filepath.Join(h.layout.Responses(personal), key(1).ID+".json")
+	require.NoFileExists(t, file)
 	h.writeRequest(key(2), request(key(2), "auto", ""))
-	h.step(key(2))
+	_, err := h.gate.Step(context.Background(), key(2))
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.Equal(t, 1, h.executor.count())
 	disk.set(func() { disk.failCreate = nil })
 	h.executor.do = nil
 	h.gate.Examine(context.Background())
+	require.FileExists(t, file)
 	h.step(key(1), key(2))
 	require.Equal(t, "auto_approved", h.outcome(key(1)))
 	require.JSONEq(t, `{"n":1}`, string(h.response(key(1)).Result))
@@ -269,46 +270,6 @@ func TestToolWithLargeOutputIsRefusedAlone(t *testing.T) {
 	require.False(t, degraded)
 }
 
-// Under load one syncfs covers many documents. If it fails, it is unknown which are
-// durable: the gate needs a restart, and loses nothing.
-func TestFailedSyncFSRequiresRestart(t *testing.T) {
-	const many = 40
-	disk := newFaultyDisk()
-	h := newRig(t, options{fs: disk, limits: approval.Limits{PerMinute: 10_000, Running: many}})
-	var once sync.Once
-	disk.set(func() {
-		disk.failSyncFS = func() (err error) {
-			once.Do(func() { err = syscall.EIO })
-			return err
-		}
-	})
-	for n := range many {
-		h.writeRequest(key(n), request(key(n), "auto", ""))
-		h.keys = append(h.keys, key(n))
-	}
-	h.run(0)
-	h.waitFor(20*time.Second, "restart needed", func() bool { p, _ := h.gate.Degraded(); return p.Restart })
-	h.waitFor(20*time.Second, "rest", func() bool { return h.gate.Idle() })
-	h.writeRequest(key(99), request(key(99), "auto", ""))
-	h.gate.Wake(key(99))
-	h.waitFor(20*time.Second, "rest", func() bool { return h.gate.Idle() })
-	require.Empty(t, h.executor.argsOf(key(99)), "nothing new starts")
-
-	h.reopen()
-	h.keys = append(h.keys, key(99))
-	h.run(0)
-	for n := range many {
-		switch status := h.waitResponse(key(n), 20*time.Second).Status; status {
-		case approval.StatusAutoRejected: // it was still queued
-			require.Empty(t, h.executor.argsOf(key(n)))
-		default:
-			require.Contains(t, []approval.Status{approval.StatusAutoApproved, approval.StatusFailed, approval.StatusInterrupted}, status)
-			require.LessOrEqual(t, len(h.executor.argsOf(key(n))), 1)
-		}
-	}
-	require.Equal(t, approval.StatusAutoApproved, h.waitResponse(key(99), 20*time.Second).Status)
-}
-
 // I9: a failure in one workspace's folder does not degrade the gate.
 func TestFailureInOneWorkspaceStaysThere(t *testing.T) {
 	disk := newFaultyDisk()
@@ -338,54 +299,15 @@ func TestFailureInOneWorkspaceStaysThere(t *testing.T) {
 	require.Equal(t, "auto_approved", h.outcome(key(1)))
 }
 
-// A decision that is not synced is not acknowledged, and a pending that is not synced
-// cannot be decided.
-func TestUnsyncedPendingCannotBeDecided(t *testing.T) {
-	disk := newFaultyDisk()
-	h := newRig(t, options{frozenClock: true, inline: true, fs: disk})
-	h.ask(key(1), request(key(1), "run", ""))
-	fail := func(in string, errno error) {
-		disk.set(func() {
-			disk.failSyncDir = func(name string) error {
-				if strings.Contains(name, in) {
-					return errno
-				}
-				return nil
-			}
-		})
-	}
-	fail("approval_decisions", syscall.EMFILE)
-	d := h.decider()
-	d.Store = &ipc.Store{FS: disk, Layout: h.layout}
-	_, err := d.Decide(context.Background(), decision(key(1), approval.Approved))
-	require.ErrorIs(t, err, store.ErrUnsynced)
-
-	fail("pending_approvals", syscall.EIO)
-	h.writeRequest(key(2), request(key(2), "run", ""))
-	_, err = h.gate.Step(context.Background(), key(2))
-	require.ErrorIs(t, err, store.ErrRestart)
-	require.False(t, h.has(approval.DocPending, key(2)))
-	require.True(t, h.has(approval.DocRequest, key(2)))
-	_, err = h.decider().Decide(context.Background(), decision(key(2), approval.Approved))
-	require.ErrorIs(t, err, decide.ErrUnknown)
-	fail("nothing", nil)
-	h.gate.Examine(context.Background())
-	p, _ := h.gate.Degraded()
-	require.True(t, p.Restart, "only a restart ends it")
-
-	h.reopen()
-	h.step(key(1), key(2))
-	require.Equal(t, "approved", h.outcome(key(1)), "the decision file existed, so it counts")
-	require.True(t, h.has(approval.DocPending, key(2)), "asked again")
-}
-
-// pendingRemover removes the pending while a decision is written, like a gate whose
-// disk failed.
+// pendingRemover removes the pending while a decision is committed.
 type pendingRemover struct{ *ipc.Store }
 
-func (s pendingRemover) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how store.Mode, alongside ...func() error) error {
-	err := s.Store.Create(ctx, d, k, b, how, alongside...)
-	return errors.Join(err, s.Remove(ctx, approval.DocPending, k))
+func (s pendingRemover) Commit(ctx context.Context, ops ...store.Op) error {
+	check := ops[0].Check
+	ops[0].Check = func() error {
+		return errors.Join(s.Remove(ctx, approval.DocPending, ops[0].Key), check())
+	}
+	return s.Store.Commit(ctx, ops...)
 }
 
 func TestDecisionOnRemovedPendingIsWithdrawn(t *testing.T) {
@@ -395,7 +317,7 @@ func TestDecisionOnRemovedPendingIsWithdrawn(t *testing.T) {
 	d.Store = pendingRemover{&ipc.Store{FS: ipc.OS(), Layout: h.layout}}
 	_, err := d.Decide(context.Background(), decision(key(1), approval.Approved))
 	require.ErrorIs(t, err, decide.ErrUnknown)
-	require.ErrorContains(t, err, "it will be asked again")
+	require.ErrorContains(t, err, "removed or replaced")
 	require.False(t, h.has(approval.DocDecision, key(1)))
 	h.step(key(1))
 	require.Zero(t, h.executor.count())
@@ -407,9 +329,9 @@ type slowStore struct {
 	delay func()
 }
 
-func (s slowStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how store.Mode, alongside ...func() error) error {
+func (s slowStore) Commit(ctx context.Context, ops ...store.Op) error {
 	s.delay()
-	return s.Store.Create(ctx, d, k, b, how, alongside...)
+	return s.Store.Commit(ctx, ops...)
 }
 
 func TestLateWrittenApprovalIsNotAcknowledged(t *testing.T) {

@@ -17,31 +17,35 @@
 //  5. Gate.ask (from 3): writes the pending (P). Channels show it.
 //  6. Decider.Decide (from outside): writes the decision (D), in this process or another.
 //  7. Gate.claimDecided (from 2): checks that the approval may still run.
-//  8. Gate.execute (from 4, 7): writes the claim (R) and its audit entry.
+//  8. Gate.execute (from 4, 7): commits the claim (R) and its audit entry.
 //  9. Gate.runHandler: runs the handler. Its outcome stays in memory.
 //  10. Gate.writeOutcome (from 2): in the key's next step, writes the outcome.
-//  11. Gate.end: writes the record (C), with the response's bytes in it.
-//  12. Gate.showResponse: makes the response (S) visible, then durable.
+//  11. Gate.end: commits the record (C), with the response's bytes in it, and shows the
+//     response (S).
 //
 // Each step that does work loads the documents once: after (3) and (7) the gate knows
 // what it wrote, and a running key waits without a load.
 //
 // # Order
 //
-// Each move is a few writes in a fixed order. A crash between any two of them leaves
-// documents from which Next finds the correct next move:
+// A move is one commit: its documents and audit entries are durable together, then they
+// become visible, then anyone is told or the effect begins. Nothing else is synced. A crash
+// before or after a commit leaves documents from which Next finds the correct next move:
 //
-//	ask     P durable, then remove Q
-//	claim   R and the audit entry durable, in parallel; then the effect
-//	end     C durable, then S visible
-//	settle  S durable, then remove D R Q X, P last
-//	decide  D durable, then check for C, then tell the approver
-//	prune   the removal of S D R Q X P durable, then C's removal durable, then the id is new
+//	ask      {P, entry}, then remove Q
+//	decide   D in its slot; check that it still counts; {D}; then tell the approver
+//	claim    {R, entry}; then the effect
+//	end      {C, entry}, and S; then remove D R Q X, P last
+//	release  {claim's entry, C, entry}, and S: of a tool that runs nothing
+//	expire   D in its slot, not durable; then end. The same for a cancelled request
+//	settle   S from C; then remove the rest
+//	prune    {entry}; a checkpoint; remove S, then C; a checkpoint; then the id is new
 //
-// If a move fails, its key is retried later. An examination finds out whether the
-// disk as a whole has failed: see degrade.go.
+// If a commit fails, nothing has happened, and the key is retried later. An examination
+// finds out whether the disk as a whole has failed: see degrade.go. After an error that
+// wraps store.ErrRestart it is unknown what is durable: the gate stops, and a restart goes on
+// with what is.
 //
-// Nothing runs without R, and R is written once. So nothing runs twice. Documents
-// that are visible after a kill may not be durable yet. So the whole file system is
-// synced before Start.
+// Nothing runs without R, and R is written once. So nothing runs twice. A tool that runs
+// nothing gives a receipt, which only C holds.
 package gate

@@ -40,38 +40,24 @@ type outcome struct {
 	submission *submission // its callers wait for acceptance; may be nil
 	leftovers  []approval.Doc
 	taints     []string // that the claim added
+	granted    bool     // the grant of its decision is durable
 }
 
-// end writes the record (C), then the response (S). The rest follows from C.
-func (g *Gate) end(ctx context.Context, e outcome) error {
-	rec := &e.record
-	if e.decision != nil {
-		rec.DecidedAt = e.decision.DecidedAt
-	}
-	rec.Version, rec.RequestID, rec.Workspace, rec.Status = approval.Version, e.key.ID, e.key.Workspace, e.status
-	rec.EndedAt = g.Now().UTC()
-	resp, err := e.response().Encode()
+// end commits the record (C), its audit entry and the response (S), after the entries that
+// belong before them. The rest follows from C.
+func (g *Gate) end(ctx context.Context, e outcome, before ...store.Op) error {
+	file, err := g.sealRecord(&e)
 	if err != nil {
-		return fmt.Errorf("encode response: %w", err)
-	}
-	rec.Response = resp
-	body, err := rec.Encode()
-	if err != nil {
-		return fmt.Errorf("encode record: %w", err)
+		return err
 	}
 	if err := g.endGrant(&e); err != nil {
 		return err
 	}
-	file, staged := g.Seal.Seal(approval.DocRecord, e.key, body), stagedResponse{drop: func() {}}
-	stage := func() error { staged = g.stageResponse(ctx, e.key, resp); return nil }
-	if g.Inline {
-		_ = stage()
-		err = g.Store.Create(ctx, approval.DocRecord, e.key, file, store.Durable)
-	} else {
-		err = g.Store.Create(ctx, approval.DocRecord, e.key, file, store.Durable, stage)
-	}
+	g.index.startCooldown(e.key, g.Now().Add(cooldownPeriod))
+	err = g.Store.Commit(ctx, append(before,
+		store.Put(approval.DocRecord, e.key, file), store.Log(g.outcomeEntry(&e)), store.Show(e.key, e.record.Response))...)
 	if err != nil {
-		staged.drop()
+		g.index.touch(e.key)
 	}
 	if errors.Is(err, store.ErrExists) {
 		return nil // settled already; the next load reads how
@@ -79,27 +65,38 @@ func (g *Gate) end(ctx context.Context, e outcome) error {
 	if err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
+	g.index.addSettled(e.key)
 	g.accept(e.submission, submit.Result{})
-	if err := g.showResponse(e.key, staged.show); err != nil {
-		g.logOutcome(e)
-		return err
+	g.changed(e.key)
+	g.logOutcome(&e)
+	if err := g.cleanUp(ctx, e.key, e.leftovers); err != nil {
+		g.index.touch(e.key) // the record makes them harmless, and the next load finds them
+		g.Log.Warn().Str("ws", e.key.Workspace).Str("id", e.key.ID).Err(err).Msg("clean up failed")
 	}
-	g.logOutcome(e)
-	// Under load the cleanup waits: creating files is slower right after removals.
-	// The record makes the leftovers harmless.
-	underLoad := g.sched.underLoad()
-	if !underLoad {
-		if err := g.cleanUp(ctx, e.key, e.leftovers); err != nil {
-			return err
-		}
-	}
-	g.index.startCooldown(e.key, g.Now().Add(cooldownPeriod), underLoad)
 	return nil
+}
+
+// sealRecord completes the record.
+func (g *Gate) sealRecord(e *outcome) (file []byte, err error) {
+	rec := &e.record
+	if e.decision != nil {
+		rec.DecidedAt = e.decision.DecidedAt
+	}
+	rec.Version, rec.RequestID, rec.Workspace, rec.Status = approval.Version, e.key.ID, e.key.Workspace, e.status
+	rec.EndedAt = g.Now().UTC()
+	if rec.Response, err = e.response().Encode(); err != nil {
+		return nil, fmt.Errorf("encode response: %w", err)
+	}
+	body, err := rec.Encode()
+	if err != nil {
+		return nil, fmt.Errorf("encode record: %w", err)
+	}
+	return g.Seal.Seal(approval.DocRecord, e.key, body), nil
 }
 
 // endGrant makes the grant of an approval durable, before the record.
 func (g *Gate) endGrant(e *outcome) error {
-	if e.decision == nil || e.decision.Verdict != approval.Approved {
+	if g.Grants == nil || e.granted || e.decision == nil || e.decision.Verdict != approval.Approved {
 		return nil
 	}
 	p, err := approval.OpenPending(g.Seal, e.key, e.record.Pending)
@@ -121,41 +118,26 @@ func (g *Gate) addGrant(p *approval.Pending, d *approval.Decision) error {
 	return nil
 }
 
-// stagedResponse is a response that no agent sees yet.
-type stagedResponse struct {
-	show func() (sync func() error, err error)
-	drop func()
-}
-
-// stageResponse writes a response where no agent sees it. If that fails, show tries
-// once more: the record counts, not the response.
-func (g *Gate) stageResponse(ctx context.Context, k approval.Key, resp []byte) stagedResponse {
-	show, drop, err := g.Store.Stage(ctx, k, resp)
-	if err != nil {
-		return stagedResponse{func() (func() error, error) { return g.publish(ctx, k, resp) }, func() {}}
-	}
-	return stagedResponse{show, drop}
-}
-
-// cooldownPeriod is the time until a settled key is checked once more. Our own writes
-// and removals cause many events for it; one check covers all of them.
+// cooldownPeriod is longer than the events of our own writes and removals take.
 const cooldownPeriod = 3 * time.Second
 
-// logOutcome writes the log line and the audit entry of an outcome.
-func (g *Gate) logOutcome(e outcome) {
+func (g *Gate) logOutcome(e *outcome) {
 	l := g.Log.Info().Str("ws", e.key.Workspace).Str("id", e.key.ID).Str("status", string(e.status))
 	if e.decision != nil {
 		l = l.Str("by", e.decision.DecidedBy).Str("via", e.decision.Via)
 	}
 	l.Msg("settled")
-	g.noteEvent(e.key, e.event, func(a *event.Entry) {
-		e.info.fillEnd(a, &e.record, e.decision)
-		a.Reason = cmp.Or(e.reason, unfitCode(e.record.Ruling), e.effect.Error)
-		if e.effect.Unstarted {
-			a.Taints = e.taints // of the claim: it read nothing
-		}
-	})
-	g.index.addSettled(e.key)
+}
+
+// outcomeEntry is the audit entry of an outcome.
+func (g *Gate) outcomeEntry(e *outcome) event.Entry {
+	a := g.newEntry(e.key, e.event)
+	e.info.fillEnd(&a, &e.record, e.decision)
+	a.Reason = cmp.Or(e.reason, unfitCode(e.record.Ruling), e.effect.Error)
+	if e.effect.Unstarted {
+		a.Taints = e.taints // of the claim: it read nothing
+	}
+	return a
 }
 
 func (e *outcome) response() *approval.Response {
@@ -210,6 +192,18 @@ var eventOf = map[approval.Status]event.Kind{
 	approval.StatusFailed:       event.Failed,
 	approval.StatusInterrupted:  event.Interrupted,
 	approval.StatusMalformed:    event.Malformed,
+}
+
+// EventsOf are the kinds of audit entries that tell an outcome with this status.
+func EventsOf(st approval.Status) []event.Kind {
+	switch kind := eventOf[st]; kind {
+	case event.Executed:
+		return []event.Kind{kind, event.Released}
+	case event.DeniedByUser:
+		return []event.Kind{kind, event.Denied}
+	default:
+		return []event.Kind{kind}
+	}
 }
 
 // endVerdict is row 7: every verdict that runs nothing.

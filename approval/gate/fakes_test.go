@@ -145,18 +145,26 @@ func (h hookedStore) Read(ctx context.Context, d approval.Doc, k approval.Key) (
 	return b, err
 }
 
-func (h hookedStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how store.Mode, alongside ...func() error) error {
-	return h.call("Create", d, k, func() error { return h.Store.Create(ctx, d, k, b, how, alongside...) })
+// Commit calls the functions for the first document of the kind.
+func (h hookedStore) Commit(ctx context.Context, ops ...store.Op) error {
+	op := ops[0]
+	if i := slices.IndexFunc(ops, func(op store.Op) bool { return op.Doc == h.doc }); h.doc != "" && i >= 0 {
+		op = ops[i]
+	}
+	return h.call("Commit", op.Doc, op.Key, func() error { return h.Store.Commit(ctx, ops...) })
+}
+
+func (h hookedStore) Checkpoint(ctx context.Context) error {
+	return h.call("Checkpoint", "", approval.Key{}, func() error { return h.Store.Checkpoint(ctx) })
 }
 
 func (h hookedStore) Remove(ctx context.Context, d approval.Doc, k approval.Key) error {
 	return h.call("Remove", d, k, func() error { return h.Store.Remove(ctx, d, k) })
 }
 
-func (h hookedStore) Confirm(ctx context.Context, d approval.Doc, k approval.Key) error {
-	return h.call("Confirm", d, k, func() error { return h.Store.Confirm(ctx, d, k) })
-}
-
-func (h hookedStore) Sync(ctx context.Context, d approval.Doc, ws string) error {
-	return h.call("Sync", d, approval.Key{Workspace: ws}, func() error { return h.Store.Sync(ctx, d, ws) })
+// volatile is a document that other programs write.
+func volatile(d approval.Doc, k approval.Key, b []byte) store.Op {
+	op := store.Put(d, k, b)
+	op.Mode = store.Volatile
+	return op
 }

@@ -13,14 +13,13 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
-	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/seal"
 )
 
 // writeDoc writes a file like a host program that does not have the MAC key.
 func (h *rig) writeDoc(d approval.Doc, k approval.Key, body string) {
-	require.NoError(h.t, h.store.Create(context.Background(), d, k, []byte(body), store.Volatile))
+	require.NoError(h.t, h.store.Commit(context.Background(), volatile(d, k, []byte(body))))
 }
 
 // Every file in the slot that is not a decision of this pending is described and

@@ -53,10 +53,9 @@ type executor interface {
 	Run(ctx context.Context, job approval.Job) approval.Effect
 }
 
-// Audit is the audit log. Append returns when the entry is durable. Note leaves that
-// to the next Append or Sync.
+// Audit is the audit log. Note leaves it to a later commit, or to Sync, to make the entry
+// durable. The entries of moves are part of their commits.
 type Audit interface {
-	Append(e event.Entry) error
 	Note(e event.Entry)
 	Sync() error
 }
@@ -106,14 +105,11 @@ type Gate struct {
 	Store    store.Store
 	Seal     sealer
 	Receipts receiptIssuer
-	Policy   Policy
+	// Config returns the current settings and the policy of the same configuration.
+	Config   func() (Settings, Policy)
 	Grants   Grants // nil: nothing is remembered
 	Executor executor
 	Audit    Audit
-	Settings Settings
-	// Snapshot returns the current settings and policy, so that one configuration
-	// evaluates and runs a request. nil: Settings and Policy do not change.
-	Snapshot func() (Settings, Policy)
 	Pauses   pauseGuard // nil: no pauses
 	Words    Words      // nil: the technical form of reasons
 	Host     Host       // nil: nothing is known of the host's files
@@ -128,34 +124,26 @@ type Gate struct {
 	ResponseRetention time.Duration                     // of responses; 0: DefaultResponseRetention
 	RecordRetention   time.Duration                     // retention of records; 0: DefaultRecordRetention
 	Health            func(p Degradation, present bool) // called when the gate becomes degraded or healthy; may be nil
-	Inline            bool                              // handlers and parallel writes run in the caller's goroutine
+	Inline            bool                              // handlers and checkpoints run in the caller's goroutine
 
 	index       index
 	sched       scheduler
 	condition   condition
 	submissions submissions
 
-	running           keyMap[bool]
-	outcomes          keyMap[outcome]   // of finished runs without a record
-	unsyncedResponses keyMap[bool]      // the sync failed: write them again
-	seen              keyMap[time.Time] // first seen: incomplete and delayed requests
-	late              keyMap[time.Time] // past the deadline and not ended; a clock set back must not revive them
+	running  keyMap[bool]
+	outcomes keyMap[outcome]   // of finished runs without a record
+	seen     keyMap[time.Time] // first seen: incomplete and delayed requests
+	late     keyMap[time.Time] // past the deadline and not ended; a clock set back must not revive them
 
-	mu           sync.Mutex
-	slots        map[string]int            // running handlers by workspace
-	queued       map[string][]approval.Key // waiting for a handler slot, oldest first
-	isQueued     map[approval.Key]bool
-	paused       map[string][]approval.Key // waiting for the end of a pause
-	isPaused     map[approval.Key]bool
-	rates        map[string]*rates
-	work         sync.WaitGroup // claims and runs under way
-	stopping     bool           // no new runs
-	pruneBlocked error          // why pruning stopped until the next start
+	mu       sync.Mutex
+	rates    map[string]*rates // by workspace
+	work     sync.WaitGroup    // claims and runs under way
+	stopping bool              // no new runs
 }
 
 // Start scans the folders and returns the keys that may need a move. The caller has
-// the store's lease: the gate must not act on a document that a killed daemon left
-// unsynced.
+// the store's lease: everything that an earlier process committed is visible and durable.
 func (g *Gate) Start(ctx context.Context) (keys []approval.Key, err error) {
 	if g.Now == nil {
 		g.Now = time.Now
@@ -163,19 +151,14 @@ func (g *Gate) Start(ctx context.Context) (keys []approval.Key, err error) {
 	g.ResponseRetention = cmp.Or(g.ResponseRetention, DefaultResponseRetention)
 	g.index = newIndex()
 	g.sched.init()
-	g.slots = map[string]int{}
-	g.queued, g.isQueued = map[string][]approval.Key{}, map[approval.Key]bool{}
-	g.paused, g.isPaused = map[string][]approval.Key{}, map[approval.Key]bool{}
 	g.rates = map[string]*rates{}
 	return g.scanAll(ctx)
 }
 
-// snapshot is the configuration that one intake uses.
-func (g *Gate) snapshot() (Settings, Policy) {
-	if g.Snapshot != nil {
-		return g.Snapshot()
-	}
-	return g.Settings, g.Policy
+// settings are those of now. An intake uses one configuration.
+func (g *Gate) settings() Settings {
+	s, _ := g.Config()
+	return s
 }
 
 func (g *Gate) changed(k approval.Key) {
@@ -184,12 +167,9 @@ func (g *Gate) changed(k approval.Key) {
 	}
 }
 
-func (g *Gate) noteEvent(k approval.Key, kind event.Kind, fill func(*event.Entry)) {
-	e := event.Entry{Time: g.Now().UTC(), Event: kind, Workspace: k.Workspace, RequestID: k.ID}
-	if fill != nil {
-		fill(&e)
-	}
-	g.Audit.Note(e)
+// newEntry begins an audit entry about a request.
+func (g *Gate) newEntry(k approval.Key, kind event.Kind) event.Entry {
+	return event.Entry{Time: g.Now().UTC(), Event: kind, Workspace: k.Workspace, RequestID: k.ID}
 }
 
 // readIfExists reads a document; ok is false if there is none.

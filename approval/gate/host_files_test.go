@@ -11,6 +11,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/store"
 )
 
@@ -104,7 +105,7 @@ func TestHostFacts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newRig(t, options{inline: true, tools: map[string]approval.Tool{"edit": c.tool}})
-			h.gate.Settings = ownDomains{h}
+			h.gate.Config = func() (gate.Settings, gate.Policy) { return ownDomains{h}, h.Policy }
 			h.gate.Host = &fakeHost{files: map[string]string{
 				"/etc/motd": "hello\n", "/srv/note": "note", "/srv/link/../note": "linked", "/secret": "password!", "/64k": large, "/64k+1": large + "x", "/x.device": "",
 			}}

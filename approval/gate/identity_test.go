@@ -113,7 +113,7 @@ func TestRequestIsReadOnce(t *testing.T) {
 			t.Run(name+" before "+string(when)+" is written", func(t *testing.T) {
 				var h *rig
 				p := options{inline: true, store: func(s store.Store) store.Store {
-					return before(s, "Create", when, func(k approval.Key) { change(h, k) })
+					return before(s, "Commit", when, func(k approval.Key) { change(h, k) })
 				}}
 				h = newRig(t, p)
 				asked, allowed := key(1), key(2)

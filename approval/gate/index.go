@@ -19,23 +19,28 @@ import (
 // The files are authoritative.
 type index struct {
 	mu           sync.Mutex
-	pending      map[approval.Key]bool      // keys with a pending
-	pendingCount map[string]int             // by workspace
-	shortIDs     map[string]approval.Key    // of pendings and records in all workspaces, see short_id.go
-	dueAt        map[approval.Key]time.Time // when to step without an event
-	cooling      map[approval.Key]bool      // settled a moment ago: one check is due, events are ignored
+	pending      map[approval.Key]bool   // keys with a pending
+	pendingCount map[string]int          // by workspace
+	shortIDs     map[string]approval.Key // of pendings and records in all workspaces, see short_id.go
+	due          schedule                // when to step without an event
+	cooling      map[approval.Key]*cooling
 
-	onlyPending     keyMap[bool]      // the scan at start found only a pending
-	deferredCleanup keyMap[bool]      // settled under load: leftovers not removed yet
-	noResponse      keyMap[bool]      // the response was pruned: RescanSettled does not wake the key
-	ownEvents       keyMap[time.Time] // until when an event about a pending may come from our own write
+	onlyPending keyMap[bool] // the scan at start found only a pending
+	noResponse  keyMap[bool] // the response was pruned: RescanSettled does not wake the key
+}
+
+// cooling is a key that this process settled a moment ago: the events of its own writes are
+// ignored.
+type cooling struct {
+	until time.Time
+	shown bool // the event of its response has come: another one is not ours
 }
 
 func newIndex() index {
 	return index{
 		pending: map[approval.Key]bool{}, pendingCount: map[string]int{},
 		shortIDs: map[string]approval.Key{},
-		dueAt:    map[approval.Key]time.Time{}, cooling: map[approval.Key]bool{},
+		due:      newSchedule(), cooling: map[approval.Key]*cooling{},
 	}
 }
 
@@ -68,7 +73,6 @@ func (x *index) addPending(k approval.Key) {
 }
 
 func (x *index) dropPending(k approval.Key) {
-	x.ownEvents.remove(k)
 	if !x.pending[k] {
 		return
 	}
@@ -82,60 +86,46 @@ func (x *index) addSettled(k approval.Key) {
 	defer x.mu.Unlock()
 	x.dropPending(k)
 	x.knowID(k)
-	delete(x.dueAt, k)
+	x.due.remove(k)
 }
 
 // update records what a load of the documents showed.
 func (x *index) update(s *state, m move.Move) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if m == move.None {
-		x.deferredCleanup.remove(s.key)
-		if s.Record && !s.Retained && s.Response == move.Absent {
-			x.noResponse.set(s.key, true)
-		}
+	if m == move.None && s.Record && !s.Retained && s.Response == move.Absent {
+		x.noResponse.set(s.key, true)
 	}
 	switch {
 	case s.Record:
 		x.dropPending(s.key)
 		x.knowID(s.key)
-		delete(x.dueAt, s.key)
+		x.due.remove(s.key)
 	case s.Pending == move.Valid:
 		x.addPending(s.key)
 		x.takeShortID(s.pending.ShortID, s.key)
-		x.dueAt[s.key] = s.ExpiresAt
+		x.due.set(s.key, s.ExpiresAt)
 	case m == move.None:
 		x.dropPending(s.key)
-		delete(x.dueAt, s.key)
+		x.due.remove(s.key)
 	}
 }
 
-// startCooldown records that this process settled a key, when to check it once more,
-// and whether its cleanup was deferred.
-func (x *index) startCooldown(k approval.Key, checkAt time.Time, deferredCleanup bool) {
+// startCooldown records that this process settles a key.
+func (x *index) startCooldown(k approval.Key, until time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.cooling[k] = true
-	x.dueAt[k] = checkAt
-	if deferredCleanup {
-		x.deferredCleanup.set(k, true)
-	}
+	x.cooling[k] = &cooling{until: until}
 }
 
-// cooldown returns when the check of a key is due that was settled a moment ago.
-func (x *index) cooldown(k approval.Key) time.Time {
+// cooldown returns how long a key is cooling; zero: it is not.
+func (x *index) cooldown(k approval.Key) (until time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !x.cooling[k] {
-		return time.Time{}
+	if c := x.cooling[k]; c != nil {
+		until = c.until
 	}
-	return x.dueAt[k]
-}
-
-// isOwnEvent reports, once, that an event about a pending comes from our own write.
-func (x *index) isOwnEvent(k approval.Key, now time.Time) bool {
-	until, ok := x.ownEvents.take(k)
-	return ok && now.Before(until)
+	return until
 }
 
 // touch ends the cooldown: a document may have changed.
@@ -146,14 +136,20 @@ func (x *index) touch(k approval.Key) {
 	x.onlyPending.remove(k)
 }
 
-// touchUnlessCooling is touch, unless the key was settled a moment ago. It reports
-// whether it was not.
-func (x *index) touchUnlessCooling(k approval.Key) bool {
+// touchUnlessOurs is touch, unless our own writes explain the event. It reports whether
+// they do not.
+func (x *index) touchUnlessOurs(k approval.Key, d approval.Doc) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.cooling[k] {
+	c := x.cooling[k]
+	switch {
+	case d == approval.DocPending && x.pending[k]:
+		return false
+	case c != nil && (d != approval.DocResponse || !c.shown):
+		c.shown = c.shown || d == approval.DocResponse
 		return false
 	}
+	delete(x.cooling, k)
 	x.onlyPending.remove(k)
 	return true
 }
@@ -163,28 +159,24 @@ func (x *index) scheduleRetry(k approval.Key, at time.Time) {
 	defer x.mu.Unlock()
 	if at.IsZero() {
 		if !x.pending[k] {
-			delete(x.dueAt, k)
+			x.due.remove(k)
 		}
 		return
 	}
-	x.dueAt[k] = at
+	x.due.set(k, at)
 }
 
-// takeDue returns and forgets the keys that are due, and the next due time.
+// takeDue returns and forgets the keys that are due, and the next due time. Those that are
+// cooling only end that.
 func (x *index) takeDue(now time.Time) (keys []approval.Key, next time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for k, at := range x.dueAt {
-		switch {
-		case !at.After(now):
-			keys = append(keys, k)
-			delete(x.dueAt, k)
-			delete(x.cooling, k)
-		case next.IsZero() || at.Before(next):
-			next = at
-		}
-	}
-	return keys, next
+	keys = slices.DeleteFunc(x.due.take(now), func(k approval.Key) bool {
+		cools := x.cooling[k] != nil
+		delete(x.cooling, k)
+		return cools
+	})
+	return keys, x.due.next()
 }
 
 func (x *index) isPending(k approval.Key) bool {
@@ -257,7 +249,7 @@ func (g *Gate) scan(ctx context.Context, ws string) (urgent, later []approval.Ke
 }
 
 // Rescan lists a workspace's folders and wakes every key that is not known to be
-// pending. It makes up for lost events.
+// pending, or to wait for its turn. It makes up for lost events.
 func (g *Gate) Rescan(ctx context.Context, ws string) error {
 	for _, d := range []approval.Doc{approval.DocRequest, approval.DocCancel, approval.DocDecision, approval.DocPending} {
 		ids, strays, err := g.Store.List(ctx, d, ws)
@@ -269,7 +261,8 @@ func (g *Gate) Rescan(ctx context.Context, ws string) error {
 		}
 		for _, id := range ids {
 			k := approval.Key{Workspace: ws, ID: id}
-			if d != approval.DocPending || !g.index.isPending(k) {
+			known := d == approval.DocPending && g.index.isPending(k) || d == approval.DocRequest && g.waitsForTurn(k)
+			if !known {
 				g.Wake(k)
 			}
 		}
@@ -305,6 +298,9 @@ func (g *Gate) RescanSettled(ctx context.Context, ws string) error {
 
 func (g *Gate) refuseStrays(ctx context.Context, ws string, names []string) {
 	for _, name := range names {
+		if !g.limits(ws).stray(g.Now()) {
+			return // a later rescan describes the rest
+		}
 		g.refuseStray(ctx, ws, name)
 	}
 }
@@ -312,9 +308,6 @@ func (g *Gate) refuseStrays(ctx context.Context, ws string, names []string) {
 // refuseStray refuses a file whose name is not a request's. It has no id, so there is no
 // response, only a description in errors/.
 func (g *Gate) refuseStray(ctx context.Context, ws, name string) {
-	if !g.limits(ws).stray(g.Now()) {
-		return // a later rescan describes it
-	}
 	const why = "invalid request file name: use " + approval.IDForm + ", and .json"
 	if err := g.Store.Refuse(ctx, ws, name, why); err != nil {
 		g.Log.Error().Str("ws", ws).Err(rootOf(err)).Msg("describe stray file failed")

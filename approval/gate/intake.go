@@ -21,7 +21,7 @@ const defaultTimeout = 5 * time.Minute
 
 // intake is row 13. It is the only place that evaluates a request.
 func (g *Gate) intake(ctx context.Context, s *state) (waiting bool, err error) {
-	settings, policy := g.snapshot()
+	settings, policy := g.Config()
 	ws, known := settings.Workspace(s.key.Workspace)
 	if !known {
 		return g.refuseLimited(ctx, s, approval.StatusAutoRejected,
@@ -115,7 +115,9 @@ func mainReason(r approval.Ruling) approval.Reason {
 // allow claims and runs what policy allows.
 func (g *Gate) allow(ctx context.Context, s *state, ev evaluation) (waiting bool, err error) {
 	tool := ev.tool
-	if !g.reserveRun(ctx, s, len(s.q), tool) {
+	if ok, err := g.reserveRun(ctx, s.key, len(s.q), tool); err != nil {
+		return false, err
+	} else if !ok {
 		return g.refuseDegraded(ctx, s)
 	}
 	if !g.beginClaim(ctx, s.key, tool) {
@@ -146,8 +148,10 @@ func (g *Gate) allow(ctx context.Context, s *state, ev evaluation) (waiting bool
 
 // ask writes the pending. It reports waiting if the key needs no further step.
 func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, err error) {
-	release, ok := g.reserve(ctx, spaceNeeded(len(s.q), ev.tool))
-	if !ok {
+	release, ok, err := g.reserve(ctx, spaceNeeded(len(s.q), ev.tool))
+	if err != nil {
+		return false, err
+	} else if !ok {
 		return g.refuseDegraded(ctx, s)
 	}
 	defer release()
@@ -166,35 +170,39 @@ func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, 
 		g.index.release(s.key)
 		return false, fmt.Errorf("encode pending: %w", err)
 	}
-	how := store.Durable
+	put := store.Put(approval.DocPending, s.key, g.Seal.Seal(approval.DocPending, s.key, body))
 	if s.Pending == move.Invalid {
-		how = store.Replace
+		put.Mode = store.Replace
 	}
-	g.index.ownEvents.set(s.key, g.Now().Add(cooldownPeriod))
-	file := g.Seal.Seal(approval.DocPending, s.key, body)
-	if err := g.Store.Create(ctx, approval.DocPending, s.key, file, how); err != nil {
+	if err := g.Store.Commit(ctx, put, store.Log(g.requestedEntry(p, &ev.ruling))); err != nil {
 		g.index.release(s.key)
 		return false, fmt.Errorf("write pending: %w", err)
 	}
+	g.condition.findRoom()
 	l := g.Log.Info().Str("ws", s.key.Workspace).Str("id", s.key.ID)
 	if ev.known { // a question may name any tool
 		l = l.Str("tool", p.ToolName)
 	}
 	l.Msg("asked")
-	g.noteEvent(s.key, event.Requested, func(e *event.Entry) {
-		infoFromPending(p).fill(e, &ev.ruling)
-		e.Rule = ev.ruling.Rule
-		e.Exact, e.Soft = ev.ruling.Exact, ev.ruling.Soft
-	})
 	// After the log line, so that the caller finds it.
-	g.accept(s.submission, submit.Result{Pending: p, SHA256: approval.Digest(file)})
+	g.accept(s.submission, submit.Result{Pending: p, SHA256: approval.Digest(put.Bytes)})
 	g.changed(s.key)
-	if err := g.removeRequest(ctx, s.key, s.submission); err != nil {
-		return false, err
+	if s.submission == nil { // it came in a file
+		if err := g.Store.Remove(ctx, approval.DocRequest, s.key); err != nil {
+			return false, err
+		}
 	}
 	s.retryAt = p.ExpiresAt
 	// No other document existed when this one was loaded. A later one wakes the key.
 	return !s.Cancel && !s.alsoAsFile && s.Decision == move.Absent && s.Response == move.Absent, nil
+}
+
+// requestedEntry is the audit entry of a pending.
+func (g *Gate) requestedEntry(p *approval.Pending, r *approval.Ruling) event.Entry {
+	e := g.newEntry(approval.Key{Workspace: p.SourceGroup, ID: p.RequestID}, event.Requested)
+	infoFromPending(p).fill(&e, r)
+	e.Rule, e.Exact, e.Soft = r.Rule, r.Exact, r.Soft
+	return e
 }
 
 // newPending is the request as people see it. The agent's fields are data or prose.
@@ -209,7 +217,7 @@ func (g *Gate) newPending(s *state, ev evaluation, short string) *approval.Pendi
 		Reversibility: tool.Reversibility, Verb: tool.Verb, Summary: facts.ExpandQuoted(tool.Summary, r.RequestData),
 		Territory: tool.Territory, Principal: f.Principal, AskOn: s.origin().AskOn, Ruling: ev.ruling,
 		ExpiresAt:       s.now.Add(timeout(r, ws, s.now)).UTC(),
-		RecurrenceCount: g.Policy.Recurrence(ws.Name, f.Capability, f.Tool, f.Target),
+		RecurrenceCount: ev.policy.Recurrence(ws.Name, f.Capability, f.Tool, f.Target),
 		Agent:           approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
 		Options:         r.Options, Resubmits: r.Resubmits, Proof: r.Proof, Facts: f.Evidence,
 		Runs: ev.runs, SummaryParts: facts.Parts(tool.Summary),
@@ -315,7 +323,7 @@ func (g *Gate) delayRefusal(s *state) (waiting bool, err error) {
 		g.reject(s.submission, fmt.Errorf("%w: too many refused requests from this workspace", submit.ErrLimitReached))
 		return true, nil
 	}
-	s.retryAt = s.now.Add(time.Second)
+	g.lineUp(s.key)
 	return true, nil
 }
 

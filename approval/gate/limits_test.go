@@ -138,7 +138,7 @@ func TestSizeLimit(t *testing.T) {
 func TestRefusalsAreLimited(t *testing.T) {
 	var writes atomic.Int64
 	h := newRig(t, options{frozenClock: true, inline: true, limits: approval.Limits{PerMinute: 6}, store: func(s store.Store) store.Store {
-		return before(s, "Create", "", func(approval.Key) { writes.Add(1) })
+		return before(s, "Commit", "", func(approval.Key) { writes.Add(1) })
 	}})
 	for name, body := range map[string]func(k approval.Key) string{
 		"malformed": func(approval.Key) string { return "{}" },
@@ -169,7 +169,7 @@ func TestRefusalsAreLimited(t *testing.T) {
 				retryAt, err := h.gate.Step(context.Background(), key(base+n))
 				require.NoError(t, err)
 				if !h.has(approval.DocResponse, key(base+n)) {
-					require.Equal(t, h.clock.now().Add(time.Second), retryAt, "retried in a second")
+					require.Zero(t, retryAt, "its turn wakes it")
 					require.True(t, h.has(approval.DocRequest, key(base+n)))
 				}
 			}
@@ -188,6 +188,54 @@ func TestRefusalsAreLimited(t *testing.T) {
 			}
 			require.Equal(t, 30, answered(), "every request gets a response")
 		})
+	}
+}
+
+// A backlog of requests that may not be refused yet costs nothing until some of them may: no
+// event, no rescan and no timer reads them again. Each gets its response in the end.
+func TestBacklogWaitsInLine(t *testing.T) {
+	const files, perMinute = 300, 60
+	var reads atomic.Int64
+	h := newRig(t, options{frozenClock: true, limits: approval.Limits{PerMinute: perMinute}, store: func(s store.Store) store.Store {
+		return before(s, "Read", approval.DocRequest, func(approval.Key) { reads.Add(1) })
+	}})
+	for n := range files {
+		h.writeRequest(key(n), request(key(n), "nosuch", ""))
+	}
+	h.reopen()
+	h.run(0)
+	rescan := func() {
+		require.NoError(t, h.gate.Rescan(t.Context(), personal))
+		for range 2 { // the second probe comes after what the first one's tick has woken
+			require.NoError(t, h.gate.Alive(t.Context()))
+		}
+		h.waitFor(time.Second, "idle", h.gate.Idle)
+	}
+	answered := func() int { // and cleaned up
+		rescan()
+		left, err := os.ReadDir(h.layout.Requests(personal))
+		require.NoError(t, err)
+		return files - len(left)
+	}
+	const first = 2 * perMinute // the limits of requests and of refusals
+	h.waitFor(time.Second, "the first refusals", func() bool { return answered() == first })
+
+	before := reads.Load()
+	for range 5 {
+		rescan()
+	}
+	require.Equal(t, before, reads.Load(), "a rescan reads none that waits")
+	h.clock.move(2 * time.Second)
+	h.waitFor(time.Second, "two more", func() bool { return answered() == first+2 })
+	require.LessOrEqual(t, reads.Load()-before, int64(8), "only those are read")
+
+	for answered() < files {
+		was := answered()
+		h.clock.move(10 * time.Second)
+		h.waitFor(time.Second, "more", func() bool { return answered() > was })
+	}
+	for n := range files {
+		require.NotEqual(t, "none", h.outcome(key(n)))
 	}
 }
 

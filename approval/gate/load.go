@@ -95,7 +95,7 @@ func (g *Gate) loadClaim(ctx context.Context, s *state) error {
 		return err
 	}
 	_, s.Again, err = g.readIfExists(ctx, approval.DocAgain, s.key)
-	tool, known := g.Settings.Tool(s.claim.ToolName)
+	tool, known := g.settings().Tool(s.claim.ToolName)
 	s.tool = tool
 	s.Idempotent = known && tool.Handler.Idempotent && tool.SHA256() == s.claim.ToolSHA256
 	return err

@@ -28,7 +28,11 @@ func (g *Gate) step(ctx context.Context, k approval.Key) (retryAt time.Time, err
 	if !approval.ValidName(k.ID) {
 		return time.Time{}, fmt.Errorf("step %s: invalid request ID", k)
 	}
-	if retryAt, err = g.settleKey(ctx, k); err != nil {
+	retryAt, err = g.settleKey(ctx, k)
+	if errors.Is(err, store.ErrNoRoom) {
+		return g.awaitRoom(ctx, k, err), nil
+	}
+	if err != nil {
 		g.reportError(ctx, err)
 		g.reject(g.submissions.at(k), err)
 	}
@@ -40,21 +44,21 @@ func (g *Gate) settleKey(ctx context.Context, k approval.Key) (retryAt time.Time
 	ctx = context.WithoutCancel(ctx)
 	var s *state
 	for range maxMoves {
+		if level, _ := g.health(); level == stopped {
+			g.rejectDegraded(g.submissions.at(k))
+			return time.Time{}, nil
+		}
 		if err := g.writeOutcome(ctx, k); err != nil {
 			return time.Time{}, err
 		}
 		if err := caller.Err(); err != nil {
 			return time.Time{}, err
 		}
-		if level, next := g.health(); level == unsynced {
-			g.rejectDegraded(g.submissions.at(k))
-			return g.retryAfterExamine(next), nil
-		}
 		// A submission may be waiting for this key; do not skip the load as if our
 		// own write had caused the event.
 		if g.submissions.at(k) == nil {
-			if checkAt := g.index.cooldown(k); !checkAt.IsZero() {
-				return checkAt, nil
+			if until := g.index.cooldown(k); !until.IsZero() {
+				return until, nil
 			}
 			if g.running.has(k) {
 				return time.Time{}, nil // row 2: the end of the run wakes the key
@@ -147,14 +151,14 @@ func (g *Gate) apply(ctx context.Context, m move.Move, s *state) (waiting bool, 
 
 // settle is row 1: C is the outcome. It restores the response and removes the rest.
 func (g *Gate) settle(ctx context.Context, s *state) (waiting bool, err error) {
-	if s.Retained && (s.Response != move.Valid || g.unsyncedResponses.has(s.key)) {
+	if s.Retained && s.Response != move.Valid {
 		if !g.endUnfinished(s) {
 			g.noteRequestEvent(s, event.ResponseRestored, "")
 		}
-		show := func() (func() error, error) { return g.publish(ctx, s.key, s.record.Response) }
-		if err := g.showResponse(s.key, show); err != nil {
-			return false, err
+		if err := g.Store.Commit(ctx, store.Show(s.key, s.record.Response)); err != nil {
+			return false, fmt.Errorf("write response: %w", err)
 		}
+		g.changed(s.key)
 	}
 	if waiting, err := g.rejectForeign(ctx, s); waiting || err != nil {
 		return waiting, err
@@ -179,32 +183,6 @@ func (s *state) settled() {
 // response was then never written, not removed.
 func (g *Gate) endUnfinished(s *state) bool {
 	return s.Pending != move.Absent || s.Decision != move.Absent || s.Claim || s.Request != move.Absent
-}
-
-// publish writes a response and makes it visible. The returned function makes it
-// durable.
-func (g *Gate) publish(ctx context.Context, k approval.Key, resp []byte) (sync func() error, err error) {
-	show, _, err := g.Store.Stage(ctx, k, resp)
-	if err != nil {
-		return nil, err
-	}
-	return show()
-}
-
-// showResponse makes the response visible, then durable. After a failed sync the file
-// is not trusted: the next attempt writes a new one.
-func (g *Gate) showResponse(k approval.Key, show func() (func() error, error)) error {
-	sync, err := show()
-	if err != nil {
-		return fmt.Errorf("publish response: %w", err)
-	}
-	g.changed(k)
-	if err := sync(); err != nil {
-		g.unsyncedResponses.set(k, true)
-		return fmt.Errorf("sync response: %w", err)
-	}
-	g.unsyncedResponses.remove(k)
-	return nil
 }
 
 // leftovers lists the documents to remove after the record is written, P last: while
@@ -318,7 +296,9 @@ func (g *Gate) decideWithoutPerson(ctx context.Context, s *state, v approval.Ver
 		return err
 	}
 	file := g.Seal.Seal(approval.DocDecision, s.key, body)
-	err = g.Store.Create(ctx, approval.DocDecision, s.key, file, store.Volatile)
+	put := store.Put(approval.DocDecision, s.key, file)
+	put.Mode = store.Volatile
+	err = g.Store.Commit(ctx, put)
 	if errors.Is(err, store.ErrExists) {
 		return nil // already decided; the next load reads by whom
 	}

@@ -239,7 +239,7 @@ func TestCrashSweep(t *testing.T) {
 	h.crashAtClaim(claimed, "run")
 	h.crashAtClaim(rerun, "again")
 	h.writeRequest(dropped, request(dropped, "auto", ""))
-	require.NoError(t, h.store.Create(context.Background(), approval.DocDecision, orphan, []byte(`{}`), store.Volatile))
+	require.NoError(t, h.store.Commit(context.Background(), volatile(approval.DocDecision, orphan, []byte(`{}`))))
 	temp := filepath.Join(h.layout.Decisions(personal), ".tmp-1234")
 	require.NoError(t, os.WriteFile(temp, []byte("half"), 0o600))
 
@@ -340,55 +340,50 @@ func TestIdempotentRerunCarriesItsKey(t *testing.T) {
 	require.Equal(t, "approved", h.outcome(k))
 }
 
-// If the claim or its audit entry cannot be made durable, nothing runs, and the
-// outcome says so.
+// If the claim cannot be committed, nothing runs. It is tried again until the approval has
+// expired; then the outcome says that nothing ran.
 func TestNothingRunsWithoutClaim(t *testing.T) {
 	boom := errors.New("no space left on device")
-	for name, p := range map[string]options{
-		"the claim":       {store: func(s store.Store) store.Store { return failing(s, "Create", approval.DocClaim, boom) }},
-		"the audit entry": {audit: func(a gate.Audit) gate.Audit { return failingAudit{a, boom} }},
-	} {
-		for _, inline := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, inline %v", name, inline), func(t *testing.T) {
-				p.inline = inline
-				h := newRig(t, p)
-				h.ask(key(1), request(key(1), "run", ""))
-				h.decide(decision(key(1), approval.Approved))
-				h.writeRequest(key(2), request(key(2), "auto", ""))
-				h.writeRequest(key(3), request(key(3), "receipt", ""))
-				h.step(key(1), key(2))
+	for _, inline := range []bool{true, false} {
+		t.Run(fmt.Sprintf("inline %v", inline), func(t *testing.T) {
+			h := newRig(t, options{inline: inline, frozenClock: true, store: func(s store.Store) store.Store {
+				return failing(s, "Commit", approval.DocClaim, boom)
+			}})
+			h.ask(key(1), request(key(1), "run", ""))
+			h.decide(decision(key(1), approval.Approved))
+			h.writeRequest(key(2), request(key(2), "auto", ""))
+			for range 3 {
 				for _, k := range []approval.Key{key(1), key(2)} {
-					require.Equal(t, "failed: Nothing ran: the claim could not be written to disk; try again later", h.outcome(k))
-					require.True(t, h.isSettled(k))
+					_, err := h.gate.Step(context.Background(), k)
+					require.ErrorIs(t, err, boom)
+					require.Equal(t, "none", h.outcome(k))
 				}
-				require.Zero(t, h.executor.count())
-				require.Contains(t, h.logs.String(), boom.Error())
-			})
-		}
+			}
+			h.clock.move(gate.DefaultRunBefore + time.Second)
+			h.step(key(1))
+			require.Equal(t, "expired: approved in time, not run: the gate was down", h.outcome(key(1)))
+			require.Zero(t, h.executor.count())
+		})
 	}
 }
 
-// The second claim of an idempotent tool fails. The outcome is "interrupted", because
-// the result of the first run is unknown.
-func TestUnclaimedRerunIsInterrupted(t *testing.T) {
+// The second claim of an idempotent tool fails: nothing runs before it is committed.
+func TestUnclaimedRerunWaits(t *testing.T) {
 	boom := errors.New("no space left on device")
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.crashAtClaim(k, "again")
-	h.options.store = func(s store.Store) store.Store { return failing(s, "Create", approval.DocAgain, boom) }
 	h.reopen()
-	h.step(h.keys...)
-	require.Equal(t, approval.StatusInterrupted, h.response(k).Status)
+	healthy := h.gate.Store
+	h.gate.Store = failing(healthy, "Commit", approval.DocAgain, boom)
+	_, err := h.gate.Step(context.Background(), k)
+	require.ErrorIs(t, err, boom)
 	require.Zero(t, h.executor.count())
-	require.True(t, h.isSettled(k))
+	require.Equal(t, "none", h.outcome(k))
+	h.gate.Store = healthy
+	h.step(k)
+	require.Equal(t, 1, h.executor.count())
+	require.Equal(t, "approved", h.outcome(k))
 }
-
-// failingAudit cannot make an entry durable.
-type failingAudit struct {
-	gate.Audit
-	err error
-}
-
-func (s failingAudit) Append(event.Entry) error { return s.err }
 
 // An outcome that cannot be written stays in memory, and is written later without a
 // second run.
@@ -396,7 +391,7 @@ func TestOutcomeWaitsForDisk(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.writeRequest(k, request(k, "auto", ""))
 	healthy := h.gate.Store
-	h.gate.Store = failing(healthy, "Create", approval.DocRecord, errors.New("no space left"))
+	h.gate.Store = failing(healthy, "Commit", approval.DocRecord, errors.New("no space left"))
 	for range 3 {
 		_, err := h.gate.Step(context.Background(), k)
 		require.ErrorContains(t, err, "no space left")

@@ -44,8 +44,6 @@ func TestAskReadsDocumentsOnce(t *testing.T) {
 			require.EqualValues(t, tt.reads, loads.Load())
 			h.gate.Hint(key(1), approval.DocPending)
 			require.True(t, h.gate.Idle(), "the event of our own write")
-			h.gate.Hint(key(1), approval.DocPending)
-			require.False(t, h.gate.Idle(), "a second event is not ours")
 		})
 	}
 }
@@ -96,6 +94,42 @@ func TestFreshSubmissionWhilePaused(t *testing.T) {
 	require.ErrorIs(t, <-remaining, submit.ErrPaused)
 }
 
+// TestSettledKeyIsNotReadAgain: the events of our own writes cost no load, neither at once
+// nor later. A second change of the response is another program's.
+func TestSettledKeyIsNotReadAgain(t *testing.T) {
+	var loads atomic.Int32
+	h, k := newRig(t, options{frozenClock: true, store: func(s store.Store) store.Store {
+		return before(s, "Read", approval.DocRecord, func(approval.Key) { loads.Add(1) })
+	}}), key(1)
+	alive := func() int32 {
+		require.NoError(t, h.gate.Alive(t.Context()))
+		h.waitFor(waitLimit, "idle", h.gate.Idle)
+		return loads.Load()
+	}
+	h.run(0)
+	_, err := h.submit(k, request(k, "auto", ""), freshOrigin)
+	require.NoError(t, err)
+	h.waitResponse(k, waitLimit)
+	require.Zero(t, alive())
+	for _, d := range []approval.Doc{approval.DocDecision, approval.DocPending, approval.DocDecision, approval.DocResponse} {
+		h.gate.Hint(k, d)
+	}
+	require.Zero(t, alive(), "our own writes")
+	h.gate.Hint(k, approval.DocResponse)
+	require.EqualValues(t, 1, alive(), "another program changed it")
+
+	k = key(2)
+	_, err = h.submit(k, request(k, "auto", ""), freshOrigin)
+	require.NoError(t, err)
+	h.waitResponse(k, waitLimit)
+	require.EqualValues(t, 1, alive())
+	h.clock.move(time.Minute)
+	require.EqualValues(t, 1, alive())
+	require.EqualValues(t, 1, alive(), "no check later") // the ticker has passed once
+	h.gate.Hint(k, approval.DocDecision)
+	require.EqualValues(t, 2, alive(), "too late for our own writes")
+}
+
 // TestForeignEventsWakeTheKey: an event that our own write did not cause wakes its
 // key.
 func TestForeignEventsWakeTheKey(t *testing.T) {
@@ -104,11 +138,14 @@ func TestForeignEventsWakeTheKey(t *testing.T) {
 		do   func(h *rig)
 		doc  approval.Doc
 	}{
-		"a decision":   {doc: approval.DocDecision},
-		"a response":   {doc: approval.DocResponse},
-		"a late event": {doc: approval.DocPending, do: func(h *rig) { h.clock.move(4 * time.Second) }},
+		"a decision": {doc: approval.DocDecision},
+		"a response": {doc: approval.DocResponse},
+		"a pending that the gate does not know": {doc: approval.DocPending, do: func(h *rig) {
+			require.NoError(h.t, h.store.Remove(context.Background(), approval.DocPending, key(1)))
+			h.step(key(1))
+		}},
 		"after a failed write": {doc: approval.DocPending, plan: options{store: func(s store.Store) store.Store {
-			return failing(s, "Create", approval.DocPending, syscall.EIO)
+			return failing(s, "Commit", approval.DocPending, syscall.EIO)
 		}}},
 	} {
 		t.Run(why, func(t *testing.T) {
@@ -135,15 +172,28 @@ func TestAskWithOtherDocumentsPresent(t *testing.T) {
 	h.step(key(1))
 	require.Equal(t, approval.StatusCancelled, h.response(key(1)).Status)
 
-	show, _, err := h.store.Stage(context.Background(), key(2), []byte(`{"status":"approved"}`))
-	require.NoError(t, err)
-	_, err = show()
-	require.NoError(t, err)
+	require.NoError(t, h.store.Commit(context.Background(), store.Show(key(2), []byte(`{"status":"approved"}`))))
 	h.ask(key(2), request(key(2), "run", ""))
 	require.False(t, h.has(approval.DocResponse, key(2)), "it was not approved")
 
-	require.NoError(t, h.store.Create(context.Background(), approval.DocDecision, key(3), []byte(`{"approved":true}`), store.Volatile))
+	require.NoError(t, h.store.Commit(context.Background(), volatile(approval.DocDecision, key(3), []byte(`{"approved":true}`))))
 	h.ask(key(3), request(key(3), "run", ""))
 	require.False(t, h.has(approval.DocDecision, key(3)), "it existed before the ask")
 	require.Contains(t, h.refusals(personal), "decision is not valid")
+}
+
+// TestDecidedIsNotReadAgain: a decision whose file the gate has seen is settled when the one
+// who made it says so.
+func TestDecidedIsNotReadAgain(t *testing.T) {
+	for settled, why := range map[bool]string{false: "a decision was missed", true: "a settled key is read again"} {
+		h := newRig(t, options{frozenClock: true, inline: true})
+		h.ask(key(1), request(key(1), "run", ""))
+		h.decide(decision(key(1), approval.Approved))
+		if settled {
+			h.step(key(1))
+			require.Equal(t, approval.StatusApproved, h.response(key(1)).Status)
+		}
+		h.gate.Decided(key(1))
+		require.Equal(t, settled, h.gate.Idle(), why)
+	}
 }

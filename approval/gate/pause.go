@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -45,10 +46,7 @@ func (g *Gate) leavePause(ws string) {
 // queued, so it checks again.
 func (g *Gate) addPaused(k approval.Key) {
 	g.mu.Lock()
-	if !g.isPaused[k] { // a rescan can wake a paused key
-		g.isPaused[k] = true
-		g.paused[k.Workspace] = append(g.paused[k.Workspace], k)
-	}
+	g.limitsLocked(k.Workspace).paused.add(k)
 	g.mu.Unlock()
 	if g.Pauses.Enter(k.Workspace) {
 		g.Pauses.Leave(k.Workspace)
@@ -59,7 +57,8 @@ func (g *Gate) addPaused(k approval.Key) {
 func (g *Gate) keyPaused(k approval.Key) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.isPaused[k]
+	r := g.rates[k.Workspace]
+	return r != nil && r.paused.has[k]
 }
 
 // Resumed wakes the keys of workspaces that are no longer paused.
@@ -68,7 +67,8 @@ func (g *Gate) Resumed() {
 		return
 	}
 	g.mu.Lock()
-	names := slices.Collect(maps.Keys(g.paused))
+	names := slices.Collect(maps.Keys(g.rates))
+	names = slices.DeleteFunc(names, func(ws string) bool { return len(g.rates[ws].paused.keys) == 0 })
 	g.mu.Unlock()
 	for _, ws := range names {
 		if g.Pauses.Enter(ws) {
@@ -80,13 +80,7 @@ func (g *Gate) Resumed() {
 
 func (g *Gate) wakePaused(ws string) {
 	g.mu.Lock()
-	keys := g.paused[ws]
-	delete(g.paused, ws)
-	for _, k := range keys {
-		delete(g.isPaused, k)
-	}
+	keys := g.limitsLocked(ws).paused.take(math.MaxInt)
 	g.mu.Unlock()
-	for _, k := range keys {
-		g.Wake(k)
-	}
+	g.wakeAll(keys)
 }

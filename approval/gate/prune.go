@@ -217,13 +217,15 @@ func (g *Gate) Pruner() *Pruner {
 //
 // # Order
 //
-//	the audit entry durable; remove S
-//	the removal of S Q X P D R durable: none may return when C is gone
-//	C's removal durable, before the id may be used again; then its marker
+//	the audit entry durable
+//	remove S; a checkpoint: no commit about the id is replayed, and no removed document
+//	returns, not even S, which without C would be a forged response
+//	remove C; a checkpoint; only then may the id be used again
+//	remove its marker
 func (g *Gate) Prune(ctx context.Context, rest func() error) (all Pruned, err error) {
 	p := g.Pruner()
-	if err := g.blockPruning(nil); err != nil {
-		return all, err
+	if g.isStopped() {
+		return all, store.ErrRestart
 	}
 	names, err := g.Store.Workspaces(ctx)
 	if err != nil {
@@ -263,7 +265,7 @@ func (g *Gate) pruneWorkspace(ctx context.Context, p *Pruner, ws string, rest fu
 	n, err := p.orphans(ctx, ws, a.markers, g.Now(), true)
 	all.Add(n)
 	if err == nil && !n.IsZero() {
-		err = g.logPruned(ws, n)
+		err = g.logPruned(context.WithoutCancel(ctx), ws, n)
 	}
 	return all, err
 }
@@ -292,7 +294,7 @@ func (g *Gate) pruneKeys(ctx context.Context, p *Pruner, a *expiredFiles, keys [
 		return n, nil
 	}
 	ws := keys[0].Workspace
-	if err := g.logPruned(ws, n); err != nil {
+	if err := g.logPruned(ctx, ws, n); err != nil {
 		return Pruned{}, err
 	}
 	if err := g.removeAll(ctx, approval.DocResponse, responses); err != nil {
@@ -304,19 +306,13 @@ func (g *Gate) pruneKeys(ctx context.Context, p *Pruner, a *expiredFiles, keys [
 	if len(records) == 0 {
 		return n, nil
 	}
-	for _, d := range []approval.Doc{
-		approval.DocRequest, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocResponse,
-	} {
-		if err := g.Store.Sync(ctx, d, ws); err != nil {
-			return Pruned{}, g.blockPruning(fmt.Errorf("sync %s documents: %w", d, err))
-		}
+	if err := g.Store.Checkpoint(ctx); err != nil {
+		return Pruned{}, fmt.Errorf("before removals: %w", err)
 	}
 	err = g.removeAll(ctx, approval.DocRecord, records)
-	if syncErr := g.Store.Sync(ctx, approval.DocRecord, ws); syncErr != nil {
-		// Whether the removal is durable is unknown. Keep the keys locked until the
-		// next start.
-		release = func() {}
-		return Pruned{}, errors.Join(err, g.blockPruning(fmt.Errorf("sync records: %w", syncErr)))
+	if syncErr := g.Store.Checkpoint(ctx); syncErr != nil {
+		release = func() {} // a record may return: the keys stay locked until the next start
+		return Pruned{}, errors.Join(err, fmt.Errorf("after removals: %w", syncErr))
 	}
 	if err != nil {
 		return Pruned{}, err
@@ -328,17 +324,6 @@ func (g *Gate) pruneKeys(ctx context.Context, p *Pruner, a *expiredFiles, keys [
 	return n, g.removeAll(ctx, approval.DocRedeemed, records)
 }
 
-// blockPruning records a failed folder sync. A second sync could succeed without
-// making anything durable, so pruning stops until the next start.
-func (g *Gate) blockPruning(err error) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if err != nil && g.pruneBlocked == nil {
-		g.pruneBlocked = fmt.Errorf("%w; restart the gate to resume pruning", err)
-	}
-	return g.pruneBlocked
-}
-
 func (g *Gate) removeAll(ctx context.Context, d approval.Doc, keys []approval.Key) error {
 	for _, k := range keys {
 		if err := g.Store.Remove(ctx, d, k); err != nil {
@@ -348,11 +333,11 @@ func (g *Gate) removeAll(ctx context.Context, d approval.Doc, keys []approval.Ke
 	return nil
 }
 
-func (g *Gate) logPruned(ws string, n Pruned) error {
-	return g.Audit.Append(event.Entry{
+func (g *Gate) logPruned(ctx context.Context, ws string, n Pruned) error {
+	return g.Store.Commit(ctx, store.Log(event.Entry{
 		Time: g.Now().UTC(), Event: event.Pruned, Workspace: ws,
 		Detail: fmt.Sprintf("%d records, %d responses, %d markers, %d descriptions", n.Records, n.Responses, n.Markers, n.Refusals),
-	})
+	}))
 }
 
 // lock marks keys as busy, without a worker and without using their workspace's
@@ -388,7 +373,7 @@ func (x *index) recordsPruned(keys []approval.Key) {
 	defer x.mu.Unlock()
 	for _, k := range keys {
 		x.forgetShortIDs(k)
-		delete(x.dueAt, k)
+		x.due.remove(k)
 		delete(x.cooling, k)
 		x.onlyPending.remove(k)
 		x.noResponse.remove(k)

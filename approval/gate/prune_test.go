@@ -147,7 +147,7 @@ func TestPruneRemovesMarkersAndDescriptions(t *testing.T) {
 	h := newSettledRig(t, options{}, 0)
 	orphan := key(2)
 	for _, k := range []approval.Key{key(1), orphan} {
-		require.NoError(t, h.store.Create(context.Background(), approval.DocRedeemed, k, []byte("{}"), store.Durable))
+		require.NoError(t, h.store.Commit(context.Background(), store.Put(approval.DocRedeemed, k, []byte("{}"))))
 	}
 	require.NoError(t, h.store.Refuse(context.Background(), personal, "evil.json", "no"))
 	h.clock.move(89 * day)
@@ -184,48 +184,48 @@ func TestPruningIsAudited(t *testing.T) {
 	require.Equal(t, "1 records, 1 responses, 0 markers, 0 descriptions", last.Detail)
 
 	h = newSettledRig(t, options{}, 91*day)
-	h.gate.Audit = failingAudit{h.log, errors.New("no space left on device")}
+	h.gate.Store = failing(h.gate.Store, "Commit", "", errors.New("no space left on device"))
 	_, err := h.gate.Prune(context.Background(), nil)
 	require.ErrorContains(t, err, "no space left")
 	require.True(t, h.has(approval.DocResponse, key(1)), "nothing is removed without an audit entry")
 	require.True(t, h.has(approval.DocRecord, key(1)))
 }
 
-// A retry of a failed sync proves nothing.
-func TestPruneAfterFailedSync(t *testing.T) {
-	for _, d := range []approval.Doc{
-		approval.DocRequest, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocResponse, approval.DocRecord,
-	} {
+// A checkpoint fails. Before it a record is not removed; until one has succeeded after the
+// removal, the id is not used.
+func TestPruneAfterFailedCheckpoint(t *testing.T) {
+	for failing, err := range map[int]error{1: store.ErrRestart, 2: store.ErrRestart, -1: errors.New("later"), -2: errors.New("later")} {
 		tries := 0
 		h := newSettledRig(t, options{}, 91*day)
-		h.gate.Store = hookedStore{Store: h.gate.Store, method: "Sync", doc: d, before: func(approval.Key) error {
-			if tries++; tries == 1 {
-				return errors.New("input/output error")
+		h.gate.Store = hookedStore{Store: h.gate.Store, method: "Checkpoint", before: func(approval.Key) error {
+			if tries++; tries == max(failing, -failing) {
+				return err
 			}
 			return nil
 		}}
-		for range 2 {
-			_, err := h.gate.Prune(context.Background(), nil)
-			require.ErrorContains(t, err, "input/output error", d)
-			require.ErrorContains(t, err, "restart the gate", d)
+		_, got := h.gate.Prune(context.Background(), nil)
+		require.ErrorIs(t, got, err, failing)
+		removed := failing == 2 || failing == -2
+		require.Equal(t, !removed, h.has(approval.DocRecord, key(1)), failing)
+		_, got = h.gate.Prune(context.Background(), nil)
+		if failing > 0 {
+			require.ErrorIs(t, got, store.ErrRestart, "not tried again")
+			continue
 		}
-		require.Equal(t, 1, tries, "%s: not tried again", d)
-		require.Equal(t, d != approval.DocRecord, h.has(approval.DocRecord, key(1)), d)
-
-		// The id is not used before its removal is durable.
+		require.NoError(t, got)
 		h.writeRequest(key(1), request(key(1), "auto", `{"again":1}`))
 		h.gate.Wake(key(1))
 		h.run(0)
-		h.gate.Wake(key(2))
-		if d == approval.DocRecord {
-			h.writeRequest(key(3), request(key(3), "auto", ""))
-			h.gate.Wake(key(3))
-			h.waitResponse(key(3), waitLimit)
-			require.Equal(t, []string{"{}"}, h.executor.argsOf(key(1)), "%s: locked until the next start", d)
+		h.writeRequest(key(3), request(key(3), "auto", ""))
+		h.gate.Wake(key(3))
+		h.waitResponse(key(3), waitLimit)
+		if removed {
+			require.Equal(t, []string{"{}"}, h.executor.argsOf(key(1)), "locked until the next start")
 			h.reopen()
 			h.step(key(1))
-			require.Equal(t, []string{"{}", `{"again":1}`}, h.executor.argsOf(key(1)), d)
 		}
+		h.waitFor(waitLimit, "the new request", func() bool { return h.has(approval.DocResponse, key(1)) })
+		require.Equal(t, []string{"{}", `{"again":1}`}, h.executor.argsOf(key(1)), failing)
 	}
 }
 
@@ -240,8 +240,8 @@ func TestPrunedIDIsNotUsedBeforeSync(t *testing.T) {
 			h.writeRequest(key(2), request(key(2), "auto", ""))
 			h.gate.Wake(key(2))
 		}}
-		return before(s, "Sync", approval.DocRecord, func(approval.Key) {
-			if pruning { // another request runs while key(1) is locked
+		return before(s, "Checkpoint", "", func(approval.Key) {
+			if pruning && !h.has(approval.DocRecord, key(1)) { // another request runs while key(1) is locked
 				h.waitResponse(key(2), waitLimit)
 				ran.Store(int32(len(h.executor.argsOf(key(1)))))
 			}

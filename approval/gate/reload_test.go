@@ -35,18 +35,8 @@ func (c *changingConfig) countRead() {
 	}
 }
 
-func (c *changingConfig) Workspace(name string) (approval.Workspace, bool) {
-	defer c.countRead()
-	return c.rig.Workspace(name)
-}
-
-func (c *changingConfig) Tool(name string) (approval.Tool, bool) {
-	defer c.countRead()
-	return c.rig.Tool(name)
-}
-
-// Snapshot is Gate.Snapshot.
-func (c *changingConfig) Snapshot() (gate.Settings, gate.Policy) {
+// Config is Gate.Config.
+func (c *changingConfig) Config() (gate.Settings, gate.Policy) {
 	defer c.countRead()
 	c.rig.mu.Lock()
 	defer c.rig.mu.Unlock()
@@ -57,21 +47,7 @@ func (c *changingConfig) Snapshot() (gate.Settings, gate.Policy) {
 	return m, m
 }
 
-// Judge evaluates with the configuration of this moment, not with the snapshot's.
-func (c *changingConfig) Judge(f approval.Facts) approval.Ruling {
-	_, policy := c.Snapshot()
-	return policy.Judge(f)
-}
-
 // Reserve allows everything.
-func (c *changingConfig) Reserve(approval.Facts, approval.Ruling, bool) (undo func(), refused *approval.Ruling) {
-	return func() {}, nil
-}
-
-func (c *changingConfig) Offers(approval.Facts, approval.Ruling) []approval.Offer { return nil }
-
-func (c *changingConfig) Recurrence(string, string, string, string) int { return 0 }
-
 func (m *configSnapshot) Reserve(approval.Facts, approval.Ruling, bool) (undo func(), refused *approval.Ruling) {
 	return func() {}, nil
 }
@@ -115,7 +91,7 @@ func TestConfigurationChangesWithinStep(t *testing.T) {
 	for changeAt := 1; changeAt <= 12; changeAt++ {
 		h := newRig(t, options{frozenClock: true, inline: true, tools: map[string]approval.Tool{"x": form("/bin/dangerous")}})
 		c := &changingConfig{rig: h}
-		h.gate.Settings, h.gate.Policy, h.gate.Snapshot = c, c, c.Snapshot
+		h.gate.Config = c.Config
 
 		asked, allowed := key(1), key(2)
 		h.ask(asked, request(asked, "x", "")) // shown: dangerous

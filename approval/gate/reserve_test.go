@@ -63,7 +63,8 @@ func TestReserveCanRefuse(t *testing.T) {
 				return &countingHealthStore{s, b}
 			}})
 			h.gate.Pauses = b
-			h.gate.Policy = &refusingPolicy{h.gate.Policy, approval.Ruling{Outcome: c.now, Rule: "limits", Reasons: []approval.Reason{approval.Because("cost_day_deny", "n", "5", "max", "4")}}}
+			refusing := &refusingPolicy{h.Policy, approval.Ruling{Outcome: c.now, Rule: "limits", Reasons: []approval.Reason{approval.Because("cost_day_deny", "n", "5", "max", "4")}}}
+			h.gate.Config = func() (gate.Settings, gate.Policy) { return h, refusing }
 			for n := range 20 { // more than there are slots
 				k := key(n)
 				if c.approved {

@@ -113,7 +113,8 @@ func (h *rig) open() {
 // change sets what the options ask for.
 func (h *rig) change(g *gate.Gate) {
 	h.store = h.Store
-	g.Executor, g.Settings, g.Inline, g.Log = h.executor, h, h.options.inline, zerolog.New(h.logs)
+	g.Executor, g.Inline, g.Log = h.executor, h.options.inline, zerolog.New(h.logs)
+	g.Config = func() (gate.Settings, gate.Policy) { return h, h.Policy }
 	g.Changed = func(approval.Key) { h.changed() }
 	if h.options.store != nil {
 		g.Store = h.options.store(h.store)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 const (
@@ -31,7 +32,9 @@ type scheduler struct {
 	busyCount map[string]int        // busy keys by workspace
 	failed    map[approval.Key]int
 	tick      chan struct{}
-	next      atomic.Int64 // when the ticker runs next, in Unix nanoseconds
+	full      chan struct{} // a commit found the journal full
+	next      atomic.Int64  // when the ticker runs next, in Unix nanoseconds
+	lines     time.Time     // when the ticker last woke the lines
 	probes    []chan struct{}
 	closed    bool
 }
@@ -44,7 +47,7 @@ func (q *scheduler) init() {
 	q.queues, q.queued = map[string][]approval.Key{}, map[approval.Key]bool{}
 	q.busy, q.rewake = map[approval.Key]bool{}, map[approval.Key]bool{}
 	q.busyCount, q.failed = map[string]int{}, map[approval.Key]int{}
-	q.tick = make(chan struct{}, 1)
+	q.tick, q.full = make(chan struct{}, 1), make(chan struct{}, 1)
 }
 
 func (q *scheduler) push(k approval.Key) {
@@ -86,6 +89,9 @@ func (q *scheduler) takeNext() (approval.Key, bool) {
 			q.turns = append(q.turns, ws)
 		}
 		delete(q.queued, k)
+		if len(q.queued) == 0 {
+			q.queued = map[approval.Key]bool{} // a map never shrinks
+		}
 		q.busy[k] = true
 		q.busyCount[ws]++
 		return k, true
@@ -135,6 +141,7 @@ func (g *Gate) Run(ctx context.Context, keys []approval.Key) error {
 	}
 	tickCtx, stopTicking := context.WithCancel(unending)
 	wg.Go(func() { g.ticker(tickCtx) })
+	wg.Go(func() { g.checkpoints(tickCtx) })
 	<-ctx.Done()
 	g.mu.Lock()
 	g.stopping = true
@@ -148,35 +155,18 @@ func (g *Gate) Run(ctx context.Context, keys []approval.Key) error {
 	g.sched.mu.Unlock()
 	wg.Wait()
 	g.rejectAll()
-	g.runDeferredCleanup(unending)
 	return nil
-}
-
-// runDeferredCleanup removes leftovers before the gate stops. The next start finds
-// the rest.
-func (g *Gate) runDeferredCleanup(ctx context.Context) {
-	deadline := time.Now().Add(2 * time.Second)
-	for _, k := range g.index.deferredCleanup.keys() {
-		if time.Now().After(deadline) {
-			return
-		}
-		if _, err := g.Step(ctx, k); err != nil {
-			g.Log.Error().Str("ws", k.Workspace).Str("id", k.ID).Err(err).Msg("cleanup failed")
-		}
-	}
 }
 
 // drain waits until every outcome is written, at most ten seconds.
 func (g *Gate) drain() {
 	deadline := time.Now().Add(10 * time.Second)
-	for time.Now().Before(deadline) {
+	for time.Now().Before(deadline) && !g.isStopped() {
 		remaining := g.outcomes.keys()
 		if len(remaining) == 0 {
 			return
 		}
-		for _, k := range remaining {
-			g.Wake(k)
-		}
+		g.wakeAll(remaining)
 		time.Sleep(minTick)
 	}
 	g.Log.Error().Msg("outcomes not written before the stop; they will be reported as interrupted")
@@ -238,16 +228,75 @@ func (g *Gate) ticker(ctx context.Context) {
 		g.queueProbe()
 		now := g.Now()
 		keys, next := g.index.takeDue(now)
-		for _, k := range keys {
-			g.Wake(k)
-		}
-		wait := tickInterval
+		g.wakeAll(keys)
+		wait := min(tickInterval, g.tickLines(now))
 		if !next.IsZero() {
 			wait = min(wait, max(next.Sub(now), minTick))
 		}
 		g.sched.next.Store(now.Add(wait).UnixNano())
 		timer.Reset(wait)
 	}
+}
+
+// checkpoints makes a checkpoint when the store needs one, or when a key waits for room in the
+// journal; after a failure, a second later.
+func (g *Gate) checkpoints(ctx context.Context) {
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	full := g.sched.full
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-second.C:
+			if full != nil && !g.Store.NeedsCheckpoint() {
+				continue
+			}
+		case <-full:
+		}
+		if full = g.sched.full; g.checkpoint(ctx) != nil {
+			full = nil
+		}
+	}
+}
+
+func (g *Gate) checkpoint(ctx context.Context) error {
+	if g.isStopped() {
+		return store.ErrRestart
+	}
+	err := g.Store.Checkpoint(context.WithoutCancel(ctx))
+	if err != nil {
+		g.reportError(ctx, err)
+		if !g.degraded() {
+			g.Log.Error().Err(err).Msg("checkpoint failed")
+		}
+	}
+	return err
+}
+
+// askCheckpoint frees room in the journal.
+func (g *Gate) askCheckpoint(ctx context.Context) {
+	if g.Inline {
+		_ = g.checkpoint(ctx) // it has been reported
+		return
+	}
+	select {
+	case g.sched.full <- struct{}{}:
+	default: // asked already
+	}
+}
+
+// tickLines wakes the lines once in lineInterval, and returns when to call it again.
+func (g *Gate) tickLines(now time.Time) (wait time.Duration) {
+	since := now.Sub(g.sched.lines)
+	if since >= 0 && since < lineInterval { // less than 0: the clock was set back
+		return lineInterval - since
+	}
+	g.sched.lines = now
+	if g.wakeLines(now) {
+		return lineInterval
+	}
+	return tickInterval
 }
 
 // Alive sends a probe the way of every request: through the ticker and the queue to a
@@ -296,15 +345,6 @@ func (g *Gate) answerProbes() {
 		close(p)
 	}
 	g.sched.finishStep(probeKey, false, nil)
-}
-
-// highLoad is how many queued keys defer the cleanup.
-const highLoad = 32
-
-func (q *scheduler) underLoad() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.queued) > highLoad
 }
 
 // Idle reports that no key is queued or busy.

@@ -34,3 +34,34 @@ func TestRetryIsScheduledBeforeNextStep(t *testing.T) {
 		require.Equal(t, !failed, q.queued[mine])
 	}
 }
+
+func TestSchedule(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
+	k := func(id string) approval.Key { return approval.Key{Workspace: "personal", ID: id} }
+	s := newSchedule()
+	require.Zero(t, s.next())
+	require.Empty(t, s.take(start))
+	for id, due := range map[string]int{"c": 30, "a": 10, "e": 50, "b": 20, "d": 40} {
+		s.set(k(id), at(due))
+	}
+	s.set(k("e"), at(5))  // earlier
+	s.set(k("a"), at(45)) // later
+	s.remove(k("c"))
+	s.remove(k("never there"))
+	require.Equal(t, at(5), s.next())
+	require.Equal(t, at(45), s.at(k("a")))
+	require.Zero(t, s.at(k("c")))
+
+	require.Empty(t, s.take(at(4)))
+	require.Equal(t, []approval.Key{k("e"), k("b")}, s.take(at(20)), "those that are due, the first first")
+	require.Equal(t, at(40), s.next())
+	require.Empty(t, s.take(at(20)), "each once")
+
+	s.set(k("retry"), at(21))
+	require.Empty(t, s.take(at(20).Add(-time.Second)), "a small correction of the clock")
+	require.Equal(t, []approval.Key{k("retry"), k("d"), k("a")}, s.take(at(-3600)), "the clock was set back: all are checked")
+	require.Zero(t, s.next())
+	s.set(k("now"), time.Now())
+	require.NotContains(t, s.next().String(), "m=", "of the wall clock, which can be set back")
+}

@@ -98,7 +98,7 @@ func TestShutdown(t *testing.T) {
 func TestShutdownDuringClaim(t *testing.T) {
 	claiming, claim, inside, open := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
 	h := newRig(t, withProbeTool(options{store: func(s store.Store) store.Store {
-		return before(s, "Create", approval.DocClaim, func(k approval.Key) {
+		return before(s, "Commit", approval.DocClaim, func(k approval.Key) {
 			if k == key(1) {
 				close(claiming)
 				<-claim

@@ -55,7 +55,7 @@ type submissions struct {
 // submit.ErrPaused: the request may have been accepted. Submitting it again under
 // the same key finds out.
 func (g *Gate) Submit(ctx context.Context, k approval.Key, request []byte, from submit.Origin) (t submit.Result, err error) {
-	ws, known := g.Settings.Workspace(k.Workspace)
+	ws, known := g.settings().Workspace(k.Workspace)
 	switch limit := ws.Limits.WithDefaults().RequestSize; {
 	case !approval.ValidID(k.ID):
 		return t, fmt.Errorf("submit %s: invalid request ID", k)
@@ -147,7 +147,11 @@ func (x *submissions) resolve(o *submission, t submit.Result, err error) {
 
 // accept resolves a submission that is durable. The result is empty if no person is asked.
 func (g *Gate) accept(o *submission, r submit.Result) {
-	if o != nil && g.Accepted != nil {
+	if o == nil {
+		return
+	}
+	g.seen.remove(o.key) // it may have waited for room
+	if g.Accepted != nil {
 		g.Accepted(o.key)
 	}
 	g.submissions.resolve(o, r, nil)
@@ -274,20 +278,12 @@ func (g *Gate) readClaim(ctx context.Context, s *state) (*approval.Claim, error)
 	return approval.OpenClaim(g.Seal, s.key, b)
 }
 
-// removeRequest removes the request's file, if it came in one.
-func (g *Gate) removeRequest(ctx context.Context, k approval.Key, o *submission) error {
-	if o != nil {
-		return nil
-	}
-	return g.Store.Remove(ctx, approval.DocRequest, k)
-}
-
 // Cancel cancels a request for the client that submitted it. It competes for the slot
 // like a person's decision, and returns when that is durable. A refusal is an
 // *decide.Refusal. For any other client the request does not exist.
 func (g *Gate) Cancel(ctx context.Context, k approval.Key, from submit.Origin) (*approval.Decision, error) {
 	d := &Decider{
-		Store: g.Store, Seal: g.Seal, Now: g.Now, Decided: g.Wake, isCancel: true,
+		Store: g.Store, Seal: g.Seal, Now: g.Now, Decided: g.Decided, isCancel: true,
 		May: func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
 			return by.Name, p == nil || p.ClientID == from.Client(ws)
 		},

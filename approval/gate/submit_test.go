@@ -272,7 +272,7 @@ func TestSubmitWithFilesPresent(t *testing.T) {
 func TestSubmitOnFailingDisk(t *testing.T) {
 	var disk error = syscall.EIO
 	h := newRig(t, options{inline: true, store: func(s store.Store) store.Store {
-		return hookedStore{Store: s, method: "Create", doc: approval.DocPending, before: func(approval.Key) error { return disk }}
+		return hookedStore{Store: s, method: "Commit", doc: approval.DocPending, before: func(approval.Key) error { return disk }}
 	}})
 	_, err := h.submit(key(1), request(key(1), "run", ""), apiClient)
 	require.ErrorIs(t, err, syscall.EIO)

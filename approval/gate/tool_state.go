@@ -16,7 +16,7 @@ func (g *Gate) currentTool(p *approval.Pending) (approval.Tool, move.ToolState) 
 	if p.ToolName == "" {
 		return approval.Tool{}, move.ToolSame
 	}
-	tool, ok := g.Settings.Tool(p.ToolName)
+	tool, ok := g.settings().Tool(p.ToolName)
 	switch {
 	case !ok:
 		return tool, move.ToolGone

@@ -118,14 +118,9 @@ type stackStore struct {
 	record func()
 }
 
-func (s stackStore) Create(ctx context.Context, d approval.Doc, k approval.Key, b []byte, how store.Mode, alongside ...func() error) error {
+func (s stackStore) Commit(ctx context.Context, ops ...store.Op) error {
 	s.record()
-	return s.Store.Create(ctx, d, k, b, how, alongside...)
-}
-
-func (s stackStore) Stage(ctx context.Context, k approval.Key, b []byte) (func() (func() error, error), func(), error) {
-	show, drop, err := s.Store.Stage(ctx, k, b)
-	return func() (func() error, error) { s.record(); return show() }, drop, err
+	return s.Store.Commit(ctx, ops...)
 }
 
 // TestRequestsTakeTheWay runs an allowed and an approved request. The stacks at their

@@ -2,7 +2,6 @@ package grant
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval/codec"
@@ -44,14 +43,12 @@ type First struct {
 
 // ParseFirst reads the body of a grant of version 1 whose seal was verified.
 func ParseFirst(body []byte, id string) (*First, error) {
-	g := &First{}
-	if err := codec.DecodeOwn(body, g); err != nil {
-		return nil, fmt.Errorf("parse grant of version 1: %w", err)
-	}
-	if g.ID != id || g.Version != 1 {
-		return nil, errors.New("parse grant of version 1: id or version does not match")
-	}
-	return g, nil
+	return codec.Document("grant of version 1", body, func(g *First) error {
+		if g.ID != id || g.Version != 1 {
+			return errors.New("id or version does not match")
+		}
+		return nil
+	})
 }
 
 // Encode returns the body to be sealed.

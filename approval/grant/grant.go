@@ -46,9 +46,6 @@ const (
 	Action  = "action"  // any release-only request of the action type
 )
 
-// Forms lists the forms of a grant.
-func Forms() []string { return []string{Tool, Target, Again, Command, Action} }
-
 // Version is the version of grants. Those of version 1 allow nothing: they were wider
 // than what was said.
 const Version = 2
@@ -126,17 +123,12 @@ func (g *Grant) Encode() ([]byte, error) { return codec.Encode(g) }
 // Parse reads the body of a grant whose seal was verified. A malformed date is
 // an error: an unreadable grant allows nothing.
 func Parse(body []byte, id string) (*Grant, error) {
-	g := &Grant{}
-	if err := codec.DecodeOwn(body, g); err != nil {
-		return nil, fmt.Errorf("parse grant: %w", err)
-	}
-	if g.ID != id {
-		return nil, errors.New("parse grant: id does not match its file")
-	}
-	if err := g.Check(); err != nil {
-		return nil, fmt.Errorf("parse grant: %w", err)
-	}
-	return g, nil
+	return codec.Document("grant", body, func(g *Grant) error {
+		if g.ID != id {
+			return errors.New("id does not match its file")
+		}
+		return g.Check()
+	})
 }
 
 // Check refuses an incomplete grant: an empty field would match more than the
@@ -235,14 +227,12 @@ func (c *Clearing) Encode() ([]byte, error) { return codec.Encode(c) }
 
 // ParseClearing reads the body of a clearing whose seal was verified.
 func ParseClearing(body []byte, id string) (*Clearing, error) {
-	c := &Clearing{}
-	if err := codec.DecodeOwn(body, c); err != nil {
-		return nil, fmt.Errorf("parse clearing: %w", err)
-	}
-	if c.ID != id || c.Version != approval.Version || c.Workspace == "" || c.By == "" {
-		return nil, errors.New("parse clearing: id, version, workspace or by is missing")
-	}
-	return c, nil
+	return codec.Document("clearing", body, func(c *Clearing) error {
+		if c.ID != id || c.Version != approval.Version || c.Workspace == "" || c.By == "" {
+			return errors.New("id, version, workspace or by is missing")
+		}
+		return nil
+	})
 }
 
 // Key is the key of a grant or a clearing. Both are stored in one folder.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -91,15 +92,62 @@ func Requests(log Log, q Query) (found []*Request, more bool, err error) {
 	return found, more, err
 }
 
+// Each calls each for the requests of a log, in the order in which they were asked by the
+// log, newest first. Those whose first entry the log does not have come last. It keeps no
+// request of which it has read the first entry. q.Limit is not used. It returns the error
+// of each; after another one it has called each for the requests found so far.
+func Each(log Log, q Query, each func(*Request) error) error {
+	var stopped error
+	j := &collector{wanted: q, open: map[approval.Key]*Request{}}
+	if !q.Since.IsZero() {
+		j.stop = q.Since.Add(-slack)
+	}
+	j.each = func(r *Request) error {
+		if j.wants(r) {
+			stopped = each(r)
+		}
+		return stopped
+	}
+	err := log(nil, j.add)
+	if errors.Is(err, errStop) {
+		err = nil
+	}
+	rest := slices.AppendSeq(j.all, maps.Values(j.open))
+	slices.SortFunc(rest, newestFirst)
+	for _, r := range rest {
+		if stopped == nil {
+			_ = j.each(r)
+		}
+	}
+	return cmp.Or(stopped, err)
+}
+
 // Requests is the function Requests for this log. An outcome that the log does not have,
 // because its entry is not written yet or was lost in a power cut, comes from the record.
 func (v *Viewer) Requests(q Query) (found []*Request, more bool, err error) {
+	return Requests(v.Log, v.withOutcomes(q))
+}
+
+// Each is the function Each for this log, with outcomes as in Requests.
+func (v *Viewer) Each(q Query, each func(*Request) error) error {
+	return Each(v.Log, v.withOutcomes(q), each)
+}
+
+// Stats counts requests, without keeping them. With an error it counts those found so far.
+func (v *Viewer) Stats(q Query) (st *Stats, err error) {
+	st = NewStats(func(count func(*Request) bool) {
+		err = v.Each(q, func(r *Request) error { count(r); return nil })
+	})
+	return st, err
+}
+
+func (v *Viewer) withOutcomes(q Query) Query {
 	match := q.Match
 	q.Match = func(r *Request) bool {
 		v.addOutcome(r)
 		return match == nil || match(r)
 	}
-	return Requests(v.Log, q)
+	return q
 }
 
 func (v *Viewer) addOutcome(r *Request) {
@@ -121,9 +169,10 @@ type collector struct {
 	wanted Query
 	stop   time.Time
 	open   map[approval.Key]*Request
-	all    []*Request // ordered by their newest entry
-	done   int        // number of the first complete ones in all
-	hits   int        // number of wanted ones among those
+	each   func(*Request) error // gets a request as soon as it is complete; nil: all of them stay
+	all    []*Request           // ordered by their newest entry; with each: incomplete ones whose id an older request has, too
+	done   int                  // number of the first complete ones in all
+	hits   int                  // number of wanted ones among those
 }
 
 func (j *collector) add(e event.Entry) error {
@@ -137,12 +186,25 @@ func (j *collector) add(e event.Entry) error {
 	key := approval.Key{Workspace: e.Workspace, ID: e.RequestID}
 	r := j.open[key]
 	if r == nil || r.isEarlier(k.stage) {
+		newer := r
 		r = &Request{Key: key}
 		j.open[key] = r
-		j.all = append(j.all, r)
+		switch {
+		case j.each == nil:
+			j.all = append(j.all, r)
+		case newer != nil:
+			j.all = append(j.all, newer)
+		}
 	}
 	r.apply(&e, k)
-	return j.enough()
+	if j.each == nil {
+		return j.enough()
+	}
+	if !r.complete {
+		return nil
+	}
+	delete(j.open, key)
+	return j.each(r)
 }
 
 // enough ends the search when Limit requests are complete, and all requests with
@@ -190,9 +252,11 @@ func (j *collector) result() (found []*Request, more bool) {
 		}
 		found = append(found, r)
 	}
-	slices.SortStableFunc(found, func(a, b *Request) int { return b.Asked().Compare(a.Asked()) })
+	slices.SortStableFunc(found, newestFirst)
 	return found, more
 }
+
+func newestFirst(a, b *Request) int { return b.Asked().Compare(a.Asked()) }
 
 // stage is the stage of a request that an event belongs to.
 type stage uint8
@@ -263,7 +327,7 @@ func (r *Request) apply(e *event.Entry, k kind) {
 	case claimed:
 		r.DecidedAt = e.Time
 		if e.Event == event.AutoApproved {
-			r.AskedAt, r.complete = e.Time, true
+			r.AskedAt, r.complete = e.Time, e.Detail != event.DetailAgain
 		}
 	case ended:
 		r.EndedAt = e.Time

@@ -2,6 +2,7 @@ package read
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"time"
 
@@ -35,12 +36,13 @@ type Tally struct {
 // hasty is less than the time to read a card.
 const hasty = 5 * time.Second
 
-// NewStats counts requests.
-func NewStats(found []*Request) *Stats {
-	st := &Stats{Requests: len(found), Statuses: map[approval.Status]int{}}
+// NewStats counts requests. It keeps only the time that each decision took.
+func NewStats(found iter.Seq[*Request]) *Stats {
+	st := &Stats{Statuses: map[approval.Status]int{}}
 	people, tools := map[string]*Tally{}, map[string]*Tally{}
 	var took []time.Duration
-	for _, r := range found {
+	for r := range found {
+		st.Requests++
 		st.Statuses[r.Status]++
 		tool := tallyOf(tools, cmp.Or(r.Kind(), "(none)"))
 		tool.Requests++

@@ -96,11 +96,23 @@ func New(t testing.TB, o Options) *Rig {
 	return r
 }
 
+// journalSize is that of a segment, in bytes: enough for a large document.
+const journalSize = 2 << 20
+
 func (r *Rig) newStore() *ipc.Store {
-	return &ipc.Store{FS: r.FS, Layout: r.Layout, RequestSize: func(ws string) int64 {
-		found, _ := r.Workspace(ws)
-		return int64(found.Limits.WithDefaults().RequestSize)
-	}}
+	return &ipc.Store{
+		FS: r.FS, Layout: r.Layout, JournalSize: journalSize,
+		RequestSize: func(ws string) int64 {
+			found, _ := r.Workspace(ws)
+			return int64(found.Limits.WithDefaults().RequestSize)
+		},
+		Verify: func(d approval.Doc, k approval.Key, b []byte) error {
+			_, err := r.Seal.Open(d, k, b)
+			return err
+		},
+		CompleteLog: func(lines [][]byte) error { return audit.Complete(r.FS, r.Layout.Audit(), lines) },
+		CompareLog:  func(newest []byte) error { return audit.Compare(r.FS, r.Layout.Audit(), newest) },
+	}
 }
 
 // MemoryFolder is a temporary folder in which an fsync costs nothing, if there is one.
@@ -128,11 +140,14 @@ func (r *Rig) Open() {
 	}
 	r.Log, err = audit.OpenSigned(r.FS, r.Layout.Audit(), r.options.Now, keys)
 	require.NoError(r.t, err)
+	r.Log.Committer = r.Store
+	r.Store.SetLog(r.Log)
 	r.Policy = &policy.Engine{}
 	require.NoError(r.t, r.Policy.Load(policy.Config{Rules: append(rules(), r.options.Rules...)}))
 	r.Gate = &gate.Gate{
-		Store: r.Store, Seal: r.Seal, Receipts: r.Receipts, Policy: r.Policy, Executor: r.Executor,
-		Audit: r.Log, Settings: r, Log: zerolog.Nop(), Now: r.options.Now,
+		Store: r.Store, Seal: r.Seal, Receipts: r.Receipts, Executor: r.Executor,
+		Audit: r.Log, Log: zerolog.Nop(), Now: r.options.Now,
+		Config: func() (gate.Settings, gate.Policy) { return r, r.Policy },
 	}
 	if r.options.Gate != nil {
 		r.options.Gate(r.Gate)
@@ -171,7 +186,7 @@ func (r *Rig) watcher(interval time.Duration) *watcher.Watcher {
 			}
 			r.Gate.Wake(k)
 		},
-		Rescan: func(ws string) {
+		Rescan: func(ws string, _ bool) {
 			if err := errors.Join(r.Log.Checkpoint(), r.Gate.Rescan(context.Background(), ws)); err != nil {
 				r.t.Errorf("rescan: %v", err)
 			}
@@ -206,6 +221,13 @@ func (r *Rig) Close() {
 		require.NoError(r.t, errors.Join(r.Log.Close(), r.release()))
 		r.release = nil
 	}
+}
+
+// Crash is Close on a disk that fails. Nothing more becomes durable.
+func (r *Rig) Crash() {
+	r.Stop()
+	_ = errors.Join(r.Log.Close(), r.release())
+	r.release = nil
 }
 
 // Workspace implements gate.Settings.
