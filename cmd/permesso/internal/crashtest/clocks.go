@@ -61,7 +61,7 @@ func (x *trialSearch) playJump(j jump) error {
 		return nil
 	}
 	s := &env{w: w, clearSlot: slotStaysBlocked, retries: true}
-	s.daemon, err = w.boot()
+	err = s.boot()
 	for _, do := range j.flow.sequence() {
 		err = errors.Join(err, do(s))
 		w.observe()

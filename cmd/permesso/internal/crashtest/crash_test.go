@@ -2,9 +2,11 @@ package crashtest
 
 import (
 	"flag"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"testing"
 	"time"
 
@@ -45,6 +47,17 @@ func TestCrash(t *testing.T) {
 }
 
 func fullRun() bool { return os.Getenv("PERMESSO_SOAK") != "" }
+
+// sampleSeed selects the sample. PERMESSO_SEED repeats it.
+func sampleSeed(t *testing.T) uint64 {
+	t.Helper()
+	seed, err := strconv.ParseUint(os.Getenv("PERMESSO_SEED"), 10, 64)
+	if err != nil {
+		seed = rand.Uint64()
+	}
+	t.Logf("PERMESSO_SEED=%d", seed)
+	return seed
+}
 
 // seeds is how many random power cuts are tried at every crash.
 func seeds() int {

@@ -1,8 +1,6 @@
 package crashtest
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -34,13 +32,16 @@ func newConfig(m mutant) (*config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &config{Mutant: m, key: key, signer: signer}, nil
+	c := &config{Mutant: m, key: key, signer: signer}
+	c.base, err = c.newBase()
+	return c, err
 }
 
 // worker is one worker of an exploration.
 type worker struct {
 	*explorer
-	rng *rand.Rand
+	rng    *rand.Rand
+	beside bool // it plays a recovery beside other processes
 }
 
 // job is one flow to play, in one interleaving if it has actors.
@@ -56,7 +57,7 @@ const maxRuns = 50_000
 // recovery. Then it plays interleavings until the budget is used.
 func (x *explorer) Explore(workers int) (*report, error) {
 	return explore(&x.search, workers, x.queueJobs, func(j job) error {
-		w := &worker{x, rand.New(rand.NewPCG(x.Seed, j.run))} //nolint:gosec // the seed makes runs repeatable
+		w := &worker{explorer: x, rng: rand.New(rand.NewPCG(x.Seed, j.run))} //nolint:gosec // the seed makes runs repeatable
 		if err := w.play(j); err != nil {
 			return fmt.Errorf("flow %s, run %d: %w", j.flow.Name, j.run, err)
 		}
@@ -146,11 +147,16 @@ func (x *worker) play(j job) error {
 		return err
 	}
 	if j.flow.Actors != nil {
-		return x.interleave(w)
+		return x.interleave(w, w.flow.Actors, true)
 	}
 	points, err := x.run(w)
 	if err != nil {
 		return fmt.Errorf("without a crash: %w", err)
+	}
+	if x.StopEarly { // first without a second crash
+		for _, p := range points {
+			x.crash(p, 0)
+		}
 	}
 	for _, p := range points {
 		x.crash(p, 1)
@@ -164,7 +170,7 @@ func (x *worker) run(w *sim) (points []*sim, err error) {
 	w.disk.Before = func(op crashfs.Op) { points = append(points, w.snapshotBefore(op)) }
 	defer func() { w.disk.Before = nil }()
 	s := &env{w: w}
-	if s.daemon, err = w.boot(); err != nil {
+	if err := s.boot(); err != nil {
 		return nil, err
 	}
 	for i, do := range w.flow.Script {
@@ -174,7 +180,10 @@ func (x *worker) run(w *sim) (points []*sim, err error) {
 		}
 		w.observe()
 	}
-	return points, errors.Join(s.daemon.log.Close(), s.daemon.release())
+	if s.daemon == nil {
+		return points, nil
+	}
+	return points, s.daemon.stop()
 }
 
 func (w *sim) snapshotBefore(op crashfs.Op) *sim {
@@ -209,6 +218,9 @@ func (x *worker) start(from *sim, d *crashfs.Disk, how string, depth int) {
 	w := from.clone(d)
 	w.trace = append(w.trace, how)
 	h := w.hash()
+	if x.StopEarly {
+		h[2] += uint64(depth)
+	}
 	if !x.isNew(h) {
 		return
 	}
@@ -220,124 +232,30 @@ func (x *worker) start(from *sim, d *crashfs.Disk, how string, depth int) {
 		x.verdict(again, again.settleAgain(), "flow "+w.flow.Name)
 		again.disk.Before = nil
 	}
+	if (depth > 0 || x.StopEarly) && w.flow.decides() && !x.beside && x.rng.IntN(besideEvery) == 0 {
+		x.recoverBeside(w.clone(d.Snapshot()))
+	}
 	x.verdict(w, x.cache.run(w, h[0]^h[1]), "flow "+w.flow.Name) // the lowest bit of h[0] alone is not random enough
 	for _, p := range points {
 		x.crash(p, depth-1)
 	}
 }
 
+// besideEvery is after how many crashes others decide before the gate has recovered.
+const besideEvery = 4
+
+// recoverBeside starts the gate after a crash while people decide in other processes.
+func (x *worker) recoverBeside(w *sim) {
+	x.beside = true
+	defer func() { x.beside = false }()
+	w.trace = append(w.trace, "others decide while the gate starts")
+	err := x.interleave(w, map[string][]action{
+		"gate": {step, step}, "ann": {decision(approval.Approved, outside)}, "bob": {decision(approval.Denied, outside)},
+	}, false)
+	if err != nil {
+		x.verdict(w, []string{"L recovery beside others: " + err.Error()}, "flow "+w.flow.Name)
+	}
+}
+
 // testSigningKey signs the receipts of simulated gates, and nothing else.
 const testSigningKey = "PRIVATE+KEY+permesso+f4086083+ARkC3fQQ4lWF3vTZR9UNb1sPJrEfvAX9Pg7Qdob44gFT"
-
-// operationLock lets one actor at a time use the disk.
-type operationLock struct {
-	arrive chan string // an actor waits before its next operation
-	finish chan result
-	next   map[string]chan struct{}
-}
-
-type result struct {
-	who string
-	err error
-}
-
-func (l *operationLock) wait(who string) {
-	l.arrive <- who
-	<-l.next[who]
-}
-
-// interleave plays a flow with several actors. Random numbers choose the actor of the
-// next operation and when the gate is killed. A power cut may come before every
-// operation.
-func (x *worker) interleave(w *sim) error {
-	rng := x.rng
-	l := &operationLock{arrive: make(chan string), finish: make(chan result), next: map[string]chan struct{}{}}
-	s := &env{w: w, yield: l.wait}
-	s.clearSlot = func(context.Context, approval.Key) error { return nil } // the next attempt yields by itself
-	var err error
-	if s.daemon, err = w.boot(); err != nil {
-		return err
-	}
-	actors := sortedKeys(w.flow.Actors)
-	for _, name := range actors {
-		l.next[name] = make(chan struct{})
-	}
-	w.disk.Before = func(op crashfs.Op) { l.wait(op.Proc) }
-	w.disk.BeforeRead = w.disk.Before
-	for _, name := range actors {
-		go func() { l.finish <- result{name, s.runActions(w.flow.Actors[name])} }()
-	}
-	killAt := rng.IntN(200) // often after the end: then there is no kill
-	return x.schedule(s, l, len(actors), killAt)
-}
-
-func (s *env) runActions(actions []action) error {
-	for _, do := range actions {
-		err := do(s)
-		if errors.Is(err, crashfs.ErrKilled) {
-			// Only the gate is killed alone, and it is started again.
-			s.w.trace = append(s.w.trace, "gate starts again")
-			if s.daemon, err = s.w.boot(); err == nil {
-				err = s.daemon.settle()
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// schedule waits until every actor waits or has finished, then lets one continue.
-func (x *worker) schedule(s *env, l *operationLock, running, killAt int) error {
-	rng := x.rng
-	waiting := []string{}
-	var failed error
-	for n := 0; running > 0; n++ {
-		for len(waiting) < running {
-			select {
-			case who := <-l.arrive:
-				waiting = append(waiting, who)
-			case r := <-l.finish:
-				running--
-				if r.err != nil && !errors.Is(r.err, crashfs.ErrKilled) {
-					failed = errors.Join(failed, fmt.Errorf("%s: %w", r.who, r.err))
-				}
-			}
-		}
-		if running == 0 {
-			break
-		}
-		s.w.observe()
-		if rng.IntN(6) == 0 {
-			x.cutNow(s.w)
-		}
-		if n == killAt {
-			s.daemon.proc.Kill()
-			s.w.trace = append(s.w.trace, fmt.Sprintf("kill at %d", n))
-		}
-		slices.Sort(waiting)
-		i := rng.IntN(len(waiting))
-		who := waiting[i]
-		waiting = slices.Delete(waiting, i, i+1)
-		l.next[who] <- struct{}{}
-	}
-	s.w.disk.Before, s.w.disk.BeforeRead = nil, nil
-	s.daemon.proc.Kill()
-	if failed == nil {
-		x.start(s.w, s.w.disk.Kill(), "end of run", 0)
-	}
-	return failed
-}
-
-// cutNow is a power cut, or a kill of all processes, at this point.
-func (x *worker) cutNow(w *sim) {
-	rng := x.rng
-	ways := append(crashfs.Ways(), crashfs.Seeded(rng.Uint64()))
-	way := ways[rng.IntN(len(ways))]
-	if rng.IntN(4) == 0 {
-		x.start(w, w.disk.Kill(), "kill all", 1)
-		return
-	}
-	x.start(w, w.disk.Cut(way), way.String(), 1)
-}

@@ -11,10 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/afero"
-
-	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/move"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 )
 
@@ -43,14 +39,18 @@ type fault struct {
 	kinds []crashfs.Kind
 }
 
+// diskFull is a disk without a free byte: only what needs more space fails.
+const diskFull = "disk full"
+
 var (
+	growing    = []crashfs.Kind{crashfs.OpCreate, crashfs.OpWrite, crashfs.OpRename, crashfs.OpMkdir}
 	allocating = []crashfs.Kind{
 		crashfs.OpCreate, crashfs.OpWrite, crashfs.OpRename, crashfs.OpMkdir,
 		crashfs.OpSync, crashfs.OpSyncDir, crashfs.OpSyncFS,
 	}
 	opening  = []crashfs.Kind{crashfs.OpCreate, crashfs.OpOpen, crashfs.OpSyncDir, crashfs.OpSyncFS}
 	changing = []crashfs.Kind{
-		crashfs.OpCreate, crashfs.OpWrite, crashfs.OpTruncate, crashfs.OpRename, crashfs.OpRemove,
+		crashfs.OpCreate, crashfs.OpWrite, crashfs.OpOverwrite, crashfs.OpTruncate, crashfs.OpRename, crashfs.OpRemove,
 		crashfs.OpMkdir, crashfs.OpChmod, crashfs.OpSync, crashfs.OpSyncDir, crashfs.OpSyncFS,
 	}
 	reading   = []crashfs.Kind{crashfs.OpOpen, crashfs.OpRead, crashfs.OpStat, crashfs.OpReadDir}
@@ -70,6 +70,7 @@ func faults() []fault {
 		{"EROFS", syscall.EROFS, changing},
 		{"EACCES", syscall.EACCES, forbidden},
 		{"short write", crashfs.Short{Err: syscall.ENOSPC}, []crashfs.Kind{crashfs.OpWrite}},
+		{"torn write", crashfs.Short{Err: syscall.EIO}, []crashfs.Kind{crashfs.OpWrite, crashfs.OpOverwrite}},
 	}
 }
 
@@ -111,8 +112,13 @@ func (t *trial) fail(op crashfs.Op) error {
 	if t.ops < t.at || t.ops >= t.at+t.length || !slices.Contains(t.fault.kinds, op.Kind) {
 		return nil
 	}
+	journal := path.Dir(op.Path) == layout.Journal()
+	if journal && t.fault.name == diskFull {
+		return nil // its segments have their space
+	}
 	t.failed = append(t.failed, op)
-	synced := op.Kind == crashfs.OpSyncDir || op.Kind == crashfs.OpSyncFS
+	synced := op.Kind == crashfs.OpSyncDir || op.Kind == crashfs.OpSyncFS ||
+		journal && (op.Kind == crashfs.OpSync || op.Kind == crashfs.OpOverwrite)
 	opened := t.fault.name != "EMFILE" && t.fault.name != "EACCES"
 	t.syncFailed = t.syncFailed || synced && opened
 	return t.fault.err
@@ -129,13 +135,22 @@ type trialSearch struct {
 
 // Faults plays every flow with every fault.
 func (x *trialSearch) Faults(workers int) (*report, error) {
+	return x.trials(workers, faults(), once, temporary, permanent)
+}
+
+// FullDisk plays every flow with a disk that is full from an operation on.
+func (x *trialSearch) FullDisk(workers int) (*report, error) {
+	return x.trials(workers, []fault{{diskFull, syscall.ENOSPC, growing}}, permanent)
+}
+
+func (x *trialSearch) trials(workers int, faults []fault, lengths ...int) (*report, error) {
 	return explore(&x.search, workers, func(trials chan<- *trial) error {
 		return x.eachOperation(func(f *flow, at int, kind crashfs.Kind) {
-			for _, fault := range faults() {
+			for _, fault := range faults {
 				if !slices.Contains(fault.kinds, kind) {
 					continue
 				}
-				for _, length := range []int{once, temporary, permanent} {
+				for _, length := range lengths {
 					if x.sampled() {
 						trials <- &trial{flow: f, fault: fault, at: at, length: length}
 					}
@@ -187,7 +202,7 @@ func (x *trialSearch) operations(f *flow) (kinds []crashfs.Kind, started int, er
 		return nil
 	}
 	s := &env{w: w, clearSlot: slotStaysBlocked}
-	if s.daemon, err = w.boot(); err != nil {
+	if err := s.boot(); err != nil {
 		return nil, 0, err
 	}
 	started = len(kinds)
@@ -240,7 +255,7 @@ func (x *trialSearch) playFault(t *trial) error {
 	}
 	w.disk.Fail = t.fail
 	s := &env{w: w, clearSlot: slotStaysBlocked, retries: true}
-	s.daemon, _ = w.boot() // if it fails, a later action starts it again
+	_ = s.boot() // if it fails, a later action starts it again
 	for _, do := range t.flow.sequence() {
 		// After an error every actor but the agent retries once.
 		if err := do(s); err != nil {
@@ -271,7 +286,7 @@ func (x *trialSearch) recover(s *env, t *trial) (bad []string, restarted bool) {
 	w := s.w
 	w.now = w.now.Add(6 * time.Second)
 	if s.daemon == nil {
-		if err := s.start(); err != nil {
+		if err := s.boot(); err != nil {
 			return []string{"F the gate does not start after the fault: " + err.Error()}, false
 		}
 	}
@@ -280,6 +295,7 @@ func (x *trialSearch) recover(s *env, t *trial) (bad []string, restarted bool) {
 			return []string{"F the pause does not end: " + err.Error()}, false
 		}
 	}
+	_ = s.daemon.store.Checkpoint(context.Background()) // as the gate does when one is due
 	s.daemon.gate.Examine(context.Background())
 	if p, ok := s.daemon.gate.Degraded(); ok {
 		if !p.Restart {
@@ -291,8 +307,14 @@ func (x *trialSearch) recover(s *env, t *trial) (bad []string, restarted bool) {
 		bad = append(bad, s.takesNoWork()...)
 		restarted = true
 		s.daemon.proc.Kill()
-		if err := s.start(); err != nil {
+		if err := s.boot(); err != nil {
 			return append(bad, "F the gate does not start after the fault: "+err.Error()), true
+		}
+	}
+	if s.daemon.locked {
+		s.daemon.proc.Kill()
+		if err := s.boot(); err != nil {
+			return append(bad, "F the gate does not start after the prune: "+err.Error()), true
 		}
 	}
 	bad = append(bad, s.settleAll()...)
@@ -312,78 +334,6 @@ func (x *trialSearch) cut(w *sim) (bad []string) {
 	} {
 		for _, b := range x.cache.run(w.clone(d), 1) {
 			bad = append(bad, strings.Replace(b, " ", " after a crash: ", 1))
-		}
-	}
-	return bad
-}
-
-// start starts the gate again.
-func (s *env) start() (err error) {
-	s.daemon, err = s.w.boot()
-	return err
-}
-
-// settleAll steps the gate until all keys are settled, without any error.
-func (s *env) settleAll() []string {
-	for range 3 { // failed steps are retried later, and incomplete files have a grace period
-		s.w.now = s.w.now.Add(move.IncompleteGrace)
-		if err := s.daemon.settle(); err != nil {
-			return []string{"F settling fails after the fault: " + err.Error()}
-		}
-		s.w.observe()
-	}
-	return nil
-}
-
-// takesNoWork checks that a gate that needs a restart takes no new work.
-func (s *env) takesNoWork() (bad []string) {
-	before := len(s.w.effects)
-	if err := s.ask(workspace, idAfter); err != nil {
-		return []string{"H " + err.Error()}
-	}
-	_, _ = s.daemon.gate.Step(context.Background(), approval.Key{Workspace: workspace, ID: idAfter})
-	if len(s.w.effects) != before {
-		bad = append(bad, "F a handler ran although the gate needs a restart")
-	}
-	return bad
-}
-
-// servesNewRequests submits new requests in both workspaces.
-func (s *env) servesNewRequests() (bad []string) {
-	for ws, id := range map[string]string{workspace: idAfter, otherWorkspace: idOther} {
-		if err := s.ask(ws, id); err != nil {
-			return []string{"H " + err.Error()}
-		}
-		if _, err := s.daemon.gate.Step(context.Background(), approval.Key{Workspace: ws, ID: id}); err != nil {
-			bad = append(bad, "F a new request fails after the fault: "+err.Error())
-			continue
-		}
-		b, _ := s.w.disk.File(path.Join(layout.Responses(ws), id+".json"))
-		r, err := approval.ParseResponse(b)
-		if err != nil || r.Status != approval.StatusAutoApproved {
-			bad = append(bad, fmt.Sprintf("F a new request is not served after the fault: %s", b))
-		}
-	}
-	return bad
-}
-
-func (s *env) ask(ws, id string) error {
-	name := path.Join(layout.Requests(ws), id+".json")
-	return afero.WriteFile(s.w.disk.Process("agent"), name, []byte(request(id, "auto", "after").text), 0o666)
-}
-
-// runUntilSettled lets the same gate run until nothing is pending, and checks the
-// promises.
-func (s *env) runUntilSettled() (bad []string) {
-	w := s.w
-	if w.hasPending() {
-		w.now = w.now.Add(3 * time.Hour)
-		bad = append(bad, s.settleAll()...)
-	}
-	for _, b := range w.checkPromises() {
-		// A file that another process could not remove stays until the next start.
-		if b != "L a temporary file stayed: "+layout.Decisions(workspace) && b != "L a temporary file stayed: "+layout.Grants() {
-			bad = append(bad, b)
 		}
 	}
 	return bad

@@ -15,7 +15,7 @@ func TestFaults(t *testing.T) {
 	require.NoError(t, err)
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	began := time.Now()
-	x := &trialSearch{search: search{Config: config, NoCache: fullRun()}, Every: every(), Starts: starts()}
+	x := &trialSearch{search: search{Config: config, NoCache: fullRun()}, Every: every(), Starts: starts(), given: int(sampleSeed(t) % uint64(every()))}
 	r, err := x.Faults(runtime.NumCPU())
 	require.NoError(t, err)
 	t.Logf("%d trials, %d ends, %d restarts asked for, in %v: %v", r.Trials, r.States, r.Restarts, time.Since(began).Round(time.Millisecond), r.ByFlow)
@@ -25,12 +25,28 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestFullDisk fills the disk at every step of every flow: no outcome is lost, and nothing
+// runs twice. The journal has its space.
+func TestFullDisk(t *testing.T) {
+	config, err := newConfig("")
+	require.NoError(t, err)
+	x := &trialSearch{search: search{Config: config}, Starts: starts()}
+	if raceEnabled || testing.Short() {
+		x.Every = every()
+	}
+	r, err := x.FullDisk(runtime.NumCPU())
+	require.NoError(t, err)
+	t.Logf("%d trials, %d ends, %d restarts asked for: %v", r.Trials, r.States, r.Restarts, r.ByFlow)
+	require.Empty(t, r.Violations, "%s", r)
+	require.Zero(t, r.Restarts)
+}
+
 // TestClocks lets the clock jump by ten years before every file operation of every
 // flow.
 func TestClocks(t *testing.T) {
 	config, err := newConfig("")
 	require.NoError(t, err)
-	x := &trialSearch{search: search{Config: config}, Every: every(), Starts: starts()}
+	x := &trialSearch{search: search{Config: config}, Every: every(), Starts: starts(), given: int(sampleSeed(t) % uint64(every()))}
 	r, err := x.Clocks(runtime.NumCPU())
 	require.NoError(t, err)
 	t.Logf("%d jumps: %v", r.Trials, r.ByFlow)
@@ -47,8 +63,10 @@ func every() int {
 		return 61 // the shortest flow has a few more operations
 	case testing.Short():
 		return 23
+	case fullRun():
+		return 1
 	}
-	return 1
+	return 20
 }
 
 // starts selects a part of the operations of the gate's start. All flows together

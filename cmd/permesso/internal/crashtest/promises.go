@@ -9,20 +9,20 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/move"
 	"github.com/permesso-dev/permesso/ipc"
-	"github.com/permesso-dev/permesso/security/audit"
 )
 
 // runToEnd starts the gate on what is left and lets time pass until nothing is
 // pending. It checks the promises on the way. choice selects what else happens. If
 // isKnown returns true, it stops without a verdict.
 func (w *sim) runToEnd(choice uint64, isKnown func(checkpoint) bool) (bad []string, known bool) {
-	w.checkGrantsHold()
-	w.onOpen = func() bool { return isKnown(homeOpened) }
+	w.onOpen = func() bool {
+		w.checkGrantsHold()
+		return isKnown(homeOpened)
+	}
 	err := w.restart()
 	w.onOpen = nil
 	switch {
@@ -45,8 +45,7 @@ func (w *sim) continueRun(choice uint64) (bad []string) {
 		bad = append(bad, w.submitAgain()...)
 	}
 	if w.hasPending() && choice%2 == 0 {
-		k := approval.Key{Workspace: workspace, ID: idA}
-		if err := unlessRefused(w.decide(w.disk.Process("ann"), k, approval.Approved, nil)); err != nil {
+		if err := unlessRefused(w.decide(w.disk.Process("ann"), keyA, approval.Approved, nil)); err != nil {
 			bad = append(bad, "L deciding after the crash: "+err.Error())
 		}
 		bad = append(bad, w.settleAgain()...)
@@ -78,7 +77,7 @@ func (w *sim) submitAgain() (bad []string) {
 	if err != nil || w.submitted[idA] == "" {
 		bad = append(bad, fmt.Sprintf("L the request is not accepted after the crash: %v", err))
 	}
-	return append(bad, settleError(errors.Join(d.settle(), d.log.Close(), d.release()))...)
+	return append(bad, settleError(errors.Join(d.settle(), d.stop()))...)
 }
 
 // settleAgain restarts the gate.
@@ -134,7 +133,7 @@ func (w *sim) restart() error {
 		return err
 	}
 	w.observe()
-	return errors.Join(d.log.Close(), d.release())
+	return d.stop()
 }
 
 // recoverTwice is I8: a second recovery changes nothing.
@@ -149,14 +148,15 @@ func (w *sim) recoverTwice() []string {
 	return nil
 }
 
-// visible lists all documents, without the audit log.
+// visible lists all documents, without the audit log, the journal and what is no document.
 func (w *sim) visible() string {
 	var b strings.Builder
 	files := w.disk.Files()
 	for _, name := range sortedKeys(files) {
-		if !strings.Contains(name, "/audit/") {
-			fmt.Fprintf(&b, "%s %s\n", name, approval.Digest(files[name])[:8])
+		if strings.Contains(name, "/audit/") || strings.Contains(name, "/journal/") || strings.HasPrefix(name, layout.Spares()) {
+			continue
 		}
+		fmt.Fprintf(&b, "%s %s\n", name, approval.Digest(files[name])[:8])
 	}
 	return b.String()
 }
@@ -230,10 +230,11 @@ func (w *sim) checkRequest(id string) (bad []string) {
 	return bad
 }
 
-// checkGrantsHold checks that every acknowledged "always" has its grant, before any recovery.
+// checkGrantsHold checks that every acknowledged "always" has its grant when the
+// gate begins to work.
 func (w *sim) checkGrantsHold() {
 	for _, t := range w.acknowledged {
-		if t.verdict != approval.Approved || w.flow.Name != "always" {
+		if t.verdict != approval.Approved || !w.flow.remembers() {
 			continue
 		}
 		b, _ := w.disk.File(layout.Grants() + "/" + t.id + ".json")
@@ -247,13 +248,13 @@ func (w *sim) checkGrantsHold() {
 func (w *sim) checkGrant(k approval.Key, rec *approval.Record, violate func(string, ...any)) {
 	b, there := w.disk.File(layout.Grants() + "/" + k.ID + ".json")
 	_, err := w.config.key.Open(approval.DocGrant, grant.Key(k.ID), b)
-	approved := rec.Status == approval.StatusApproved && w.flow.Name == "always"
+	approved := rec.Status == approval.StatusApproved && w.flow.remembers()
 	switch {
 	case approved && (!there || err != nil):
 		violate("I3 a grant is missing")
 	case there && len(rec.Decision) == 0:
 		violate("I1 a grant without a decision")
-	case there && w.flow.Name != "always":
+	case there && !w.flow.remembers():
 		violate("I1 a grant for a decision that gave none")
 	}
 }
@@ -332,35 +333,6 @@ func (w *sim) checkStatus(id string, rec *approval.Record, effects []effect, vio
 func statusMatches(v approval.Verdict, st approval.Status) bool {
 	late := []approval.Status{approval.StatusFailed, approval.StatusInterrupted, approval.StatusExpired}
 	return string(v) == string(st) || v == approval.Approved && slices.Contains(late, st)
-}
-
-// checkAudit is I7: the log verifies, and every effect has its entry.
-func (w *sim) checkAudit() (bad []string) {
-	approved := map[string]bool{}
-	last, pruned := int64(0), false
-	err := audit.Entries(w.disk.Process("auditor"), layout.Audit(), func(e event.Entry) error {
-		if e.Seq != last+1 {
-			bad = append(bad, fmt.Sprintf("I7 entry %d follows %d", e.Seq, last))
-		}
-		last = e.Seq
-		pruned = pruned || e.Event == event.Pruned
-		if pruned && e.Event == event.Forged && strings.Contains(e.Reason, "response") {
-			bad = append(bad, "L a response that pruning left was reported as forged")
-		}
-		if e.Event == event.Approved || e.Event == event.AutoApproved {
-			approved[e.RequestID] = true
-		}
-		return nil
-	})
-	if err != nil {
-		bad = append(bad, "I7 the log does not verify: "+err.Error())
-	}
-	for _, e := range w.effects {
-		if !approved[e.id] {
-			bad = append(bad, "I7 an effect without an audit entry")
-		}
-	}
-	return bad
 }
 
 // checkLeftovers finds files that a gate without work must have removed.

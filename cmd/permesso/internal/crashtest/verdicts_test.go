@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/security/audit"
 )
 
 // Two simulations may share a verdict only if nothing can tell them apart. A new
@@ -19,6 +20,8 @@ func TestFingerprintCoversSim(t *testing.T) {
 		"flow":           func(w *sim) { w.flow = allFlows()[1] },
 		"actionIndex":    func(w *sim) { w.actionIndex++ },
 		"gateWasDown":    func(w *sim) { w.gateWasDown = true },
+		"committed":      func(w *sim) { w.committed[1] = "x" },
+		"heads":          func(w *sim) { w.heads = []audit.Foot{{Size: 1, Digits: "abcd"}} },
 		"effects":        func(w *sim) { w.effects = []effect{{id: idA}} },
 		"acknowledged":   func(w *sim) { w.acknowledged = []acknowledged{{idA, approval.Denied}} },
 		"approvedArgs":   func(w *sim) { w.approvedArgs[idA] = []string{"x"} },
@@ -31,7 +34,7 @@ func TestFingerprintCoversSim(t *testing.T) {
 		"ranLate":        func(w *sim) { w.ranLate = []string{"x"} },
 		// The config is the same for a whole exploration, trace is only for reports,
 		// and the others are hooks that are not set when simulations are compared.
-		"config": nil, "trace": nil, "renamed": nil, "onOpen": nil,
+		"config": nil, "trace": nil, "renamed": nil, "onOpen": nil, "phase": nil, "gate": nil, "command": nil,
 	}
 	config, err := newConfig("")
 	require.NoError(t, err)
@@ -112,7 +115,8 @@ func TestFlowsReachTheirEnds(t *testing.T) {
 	for name, want := range map[string]end{
 		"allow": {1, 0}, "approve": {1, 1}, "always": {1, 1}, "deny": {0, 1}, "question": {0, 1},
 		"override": {0, 1}, "handler fails": {1, 1}, "idempotent": {1, 1},
-		"submit and approve": {1, 1}, "submit allowed": {1, 0}, "two requests": {2, 1}, "pause": {2, 1},
+		"submit and approve": {1, 1}, "approve outside": {1, 1}, "approve while down": {1, 1}, "approve after a kill": {1, 1},
+		"always inside": {1, 1}, "recycled": {1, 1}, "head": {2, 1}, "large": {1, 1}, "checkpoints": {1, 1}, "prune and approve again": {1, 1}, "submit allowed": {1, 0}, "two requests": {2, 1}, "pause": {2, 1},
 	} {
 		require.Equal(t, want, ends[name], "%s of %v", name, ends)
 	}
