@@ -9,6 +9,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/audit/audittest"
 )
 
 // BenchmarkAuditShare compares bursts with and without tree and checkpoints in the
@@ -41,6 +42,7 @@ func BenchmarkAudit(b *testing.B) {
 	open := func() *audit.Log {
 		log, err := audit.OpenSigned(r.fs, r.Layout.Audit(), time.Now, keys)
 		require.NoError(b, err)
+		audittest.Attach(log)
 		return log
 	}
 	log := open()

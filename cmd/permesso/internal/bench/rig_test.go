@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/gate/gatetest"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -32,6 +34,20 @@ type rig struct {
 	store   *timedStore
 	decider *gate.Decider
 	changed func(approval.Key)
+
+	executor *lastJob
+	whole    []time.Duration // from requests to their responses
+}
+
+// lastJob remembers the last job.
+type lastJob struct {
+	*exec.Runner
+	last approval.Job
+}
+
+func (e *lastJob) Run(ctx context.Context, job approval.Job) approval.Effect {
+	e.last = job
+	return e.Runner.Run(ctx, job)
 }
 
 // newRig creates a home. It starts nothing.
@@ -54,10 +70,10 @@ func newRig(b *testing.B, change ...func(*gatetest.Options)) *rig {
 		Dir: folder(b), FS: r.fs, Signed: true, Tools: tools,
 		Workspaces: []approval.Workspace{{Name: workspace, Limits: approval.Limits{Pending: 1 << 20, AskPerMinute: 1 << 20, PerMinute: 1 << 20, Running: 8}}},
 		Gate: func(g *gate.Gate) {
-			runner := &exec.Runner{Verifier: r.Verifier}
-			b.Cleanup(func() { require.NoError(b, runner.Close()) })
+			r.executor = &lastJob{Runner: &exec.Runner{Verifier: r.Verifier}}
+			b.Cleanup(func() { require.NoError(b, r.executor.Close()) })
 			r.store.Store = r.Store
-			g.Store, g.Executor, g.Changed = r.store, runner, r.changed
+			g.Store, g.Executor, g.Changed = r.store, r.executor, r.changed
 		},
 		FloodPerSecond: 1 << 30,
 	}
@@ -75,7 +91,7 @@ func (r *rig) start() {
 	r.Open()
 	r.Log.Note(event.Entry{Event: event.Started}) // as serve does; this signs the log before the measurement
 	r.decider = &gate.Decider{
-		Store: r.store, Seal: r.Seal, Decided: r.Gate.Wake,
+		Store: r.store, Seal: r.Seal, Decided: r.Gate.Decided,
 		May: func(string, *approval.Pending, approval.Person) (string, bool) { return "bench", true },
 	}
 	r.Run(5 * time.Second)
@@ -127,16 +143,14 @@ func (e *timedStore) Read(ctx context.Context, d approval.Doc, k approval.Key) (
 	return b, err
 }
 
-func (e *timedStore) Stage(ctx context.Context, k approval.Key, b []byte) (func() (func() error, error), func(), error) {
-	show, drop, err := e.Store.Stage(ctx, k, b)
-	if err != nil {
-		return nil, nil, err
+func (e *timedStore) Commit(ctx context.Context, ops ...store.Op) error {
+	err := e.Store.Commit(ctx, ops...)
+	for _, op := range ops {
+		if err == nil && op.Doc == approval.DocResponse {
+			e.markVisible(op.Key)
+		}
 	}
-	return func() (func() error, error) {
-		sync, err := show()
-		e.markVisible(k)
-		return sync, err
-	}, drop, nil
+	return err
 }
 
 func (e *timedStore) markVisible(k approval.Key) {
@@ -157,15 +171,42 @@ func (e *timedStore) times(id string) (seen, out time.Time) {
 	return e.readAt[id], e.visibleAt[id]
 }
 
-// countingFS counts syncs.
+// countingFS counts syncs, and can make them slow.
 type countingFS struct {
 	ipc.FS
 	syncs atomic.Int64
+	delay atomic.Int64 // nanoseconds that each sync takes longer
+}
+
+func (c *countingFS) count() {
+	c.syncs.Add(1)
+	time.Sleep(time.Duration(c.delay.Load()))
 }
 
 // File.Sync is counted by countingFile.
-func (c *countingFS) SyncDir(name string) error { c.syncs.Add(1); return c.FS.SyncDir(name) }
-func (c *countingFS) SyncFS(name string) error  { c.syncs.Add(1); return c.FS.SyncFS(name) }
+func (c *countingFS) SyncDir(name string) error { c.count(); return c.FS.SyncDir(name) }
+
+func (c *countingFS) OpenFS(name string) (ipc.OpenedFS, error) {
+	disk, err := c.FS.OpenFS(name)
+	return countingDisk{disk, c}, err
+}
+
+// sync makes everything durable.
+func (c *countingFS) sync(dir string) error {
+	disk, err := c.OpenFS(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(disk.Sync(), disk.Close())
+}
+
+// countingDisk counts the syncs of a whole file system.
+type countingDisk struct {
+	ipc.OpenedFS
+	c *countingFS
+}
+
+func (d countingDisk) Sync() error { d.c.count(); return d.OpenedFS.Sync() }
 
 func (c *countingFS) OpenFile(name string, flag int, perm os.FileMode) (afero.File, error) {
 	f, err := c.FS.OpenFile(name, flag, perm)
@@ -180,4 +221,13 @@ type countingFile struct {
 	c *countingFS
 }
 
-func (f countingFile) Sync() error { f.c.syncs.Add(1); return f.File.Sync() }
+func (f countingFile) Sync() error { f.c.count(); return f.File.Sync() }
+
+// Datasync is what the journal calls.
+func (c *countingFS) Datasync(f afero.File) error {
+	c.count()
+	if counted, ok := f.(countingFile); ok {
+		f = counted.File
+	}
+	return c.FS.Datasync(f)
+}
