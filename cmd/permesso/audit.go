@@ -24,7 +24,7 @@ func (a *app) auditCmd() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "audit", Short: "Show, verify and prove the audit log",
 	}, a.auditVerifyCmd(), a.auditTailCmd(), a.auditProveCmd(), a.auditVerifyProofCmd(), a.auditCheckpointCmd(),
-		a.auditKeysCmd(), a.auditRotateCmd())
+		a.auditWitnessCmd(), a.auditAcknowledgeCmd(), a.auditKeysCmd(), a.auditRotateCmd())
 }
 
 func (a *app) auditTailCmd() *cobra.Command {
@@ -190,20 +190,9 @@ func (a *app) auditCheckpointCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "checkpoint", Short: "Print the newest signed checkpoint, to keep on another host", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			h, err := home.Locate(a.Console)
+			c, err := a.newestCheckpoint()
 			if err != nil {
 				return err
-			}
-			known, err := h.AuditKeys()
-			if err != nil {
-				return err
-			}
-			c, err := audit.Newest(h.FS, h.Layout.Audit(), known)
-			if err != nil {
-				return refusedIfTampered(console.VerifyFirst(err))
-			}
-			if c == nil {
-				return console.Fail(console.ExitRefused, "start the daemon: it signs its log within seconds", "the log has no checkpoint yet")
 			}
 			return a.Print(map[string]any{
 				"origin": c.Origin, "size": c.Size, "root": c.Root.String(), "foot": c.Foot(), "checkpoint": c.Note,
@@ -270,25 +259,29 @@ func refusedIfTampered(err error) error {
 
 // keptProofs are proofs that were kept outside this home.
 type keptProofs struct {
-	checkpoints, feet, receipts []string
-	key                         string
+	checkpoints, witnesses, feet, receipts []string
+	key                                    string
 }
 
 func (a *app) auditVerifyCmd() *cobra.Command {
 	var w keptProofs
 	c := &cobra.Command{
 		Use: "verify", Short: "Verify that the audit log is unchanged", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return a.auditVerify(w) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.auditVerify(cmd.Context(), w) },
 	}
 	c.Flags().StringArrayVar(&w.checkpoints, "checkpoint", nil, "compare with a kept checkpoint `file`; may be repeated")
+	c.Flags().StringArrayVar(&w.witnesses, "witness", nil, "compare with all checkpoints in a `file` of permesso audit witness; may be repeated")
 	c.Flags().StringArrayVar(&w.feet, "foot", nil, "compare with the `foot` of a message, \"1042 9f3c\"; may be repeated")
 	c.Flags().StringArrayVar(&w.receipts, "receipt", nil, "compare with a kept receipt or response `file`; may be repeated")
 	c.Flags().StringVar(&w.key, "key", "", "trust this public key `file` and its successors (default: the keys of this home)")
 	return c
 }
 
-func (a *app) auditVerify(w keptProofs) error {
+func (a *app) auditVerify(ctx context.Context, w keptProofs) error {
 	h, err := home.Locate(a.Console)
+	if err == nil {
+		err = h.Recover(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -299,7 +292,10 @@ func (a *app) auditVerify(w keptProofs) error {
 	if err := a.addKeptProofs(c, w); err != nil {
 		return err
 	}
-	note := h.AddReceipts(c.Receipts)
+	note, err := h.AddRecords(c)
+	if err != nil {
+		return refusedIfTampered(err)
+	}
 	report, err := c.Run()
 	a.Status("")
 	if err != nil {
@@ -328,20 +324,20 @@ func (a *app) addKeptProofs(c *audit.Check, w keptProofs) error {
 		}
 		c.Feet = append(c.Feet, f)
 	}
-	for _, name := range w.checkpoints {
+	for _, name := range slices.Concat(w.checkpoints, w.witnesses) {
 		b, err := a.ReadFile(name)
 		if err != nil {
 			return err
 		}
-		c.Checkpoints = append(c.Checkpoints, string(b))
+		c.Checkpoints = append(c.Checkpoints, audit.SplitCheckpoints(string(b))...)
 	}
-	c.Receipts = map[string]string{}
+	c.Facts.Receipts = map[string]string{}
 	for _, name := range w.receipts {
 		text, err := home.ReadReceipt(a.Console, name)
 		if err != nil {
 			return err
 		}
-		c.Receipts[receipt.Hash(text)] = name
+		c.Facts.Receipts[receipt.Hash(text)] = name
 	}
 	return nil
 }

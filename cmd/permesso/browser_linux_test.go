@@ -54,7 +54,7 @@ func newBrowserGate(t *testing.T, config string, workspaces ...string) browserGa
 	d := p.serve()
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(d.logged())
+			t.Log(lastLines(d.logged(), 30)) // the whole log would hide the failure
 		}
 	})
 	d.awaitLog(`"message":"serving"`)
@@ -69,6 +69,12 @@ func newBrowserGate(t *testing.T, config string, workspaces ...string) browserGa
 		h.Folders[ws] = map[string]string{"requests": p.layout.Requests(ws), "responses": p.layout.Responses(ws)}
 	}
 	return h
+}
+
+// lastLines returns the last n lines of a text.
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
 // runScenarios runs scenario files in one Chromium, with a subtest for each scenario.

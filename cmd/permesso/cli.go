@@ -188,6 +188,8 @@ func (a *app) root() *cobra.Command {
 			a.pruneCmd(),
 			a.configCmd(),
 			a.statusCmd(),
+			a.backupCmd(),
+			a.restoreCmd(),
 			a.pauseCmd(),
 			a.resumeCmd(),
 			a.doctorCmd(),

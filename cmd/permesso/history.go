@@ -1,15 +1,13 @@
 package main
 
 import (
-	"bytes"
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -54,17 +52,16 @@ func (a *app) history(ctx context.Context, f historyFlags) error {
 		return err
 	}
 	return a.ask(ctx, func(d *control.Client) error {
-		found, more, err := d.History(ctx, q)
 		if a.JSON {
-			err = errors.Join(err, a.printItems(found))
-		} else {
-			a.printHistory(found)
+			more, err := a.printItems(func(each func(*read.Request) error) (bool, error) { return d.EachRequest(ctx, q, each) })
+			if err == nil && more {
+				fmt.Fprintf(a.Err, "permesso: showing the newest %d; --all shows the rest\n", q.Limit)
+			}
+			return err
 		}
-		switch {
-		case err != nil:
-		case more && a.JSON:
-			fmt.Fprintf(a.Err, "permesso: showing the newest %d; --all shows the rest\n", len(found))
-		case more:
+		found, more, err := d.History(ctx, q)
+		a.printHistory(found)
+		if err == nil && more {
 			fmt.Fprintf(a.Out, "showing the newest %d; --all shows the rest\n", len(found))
 		}
 		return err
@@ -151,28 +148,24 @@ type historyItem struct {
 	EndedAt    *time.Time      `json:"ended_at"`
 }
 
-// printItems prints an array. A long one is encoded in parallel.
-func (a *app) printItems(found []*read.Request) error {
-	share := max(len(found)/runtime.GOMAXPROCS(0)+1, 1000)
-	parts := make([][]byte, (len(found)+share-1)/share)
-	errs := make([]error, len(parts))
-	var wg sync.WaitGroup
-	for i, part := range slices.Collect(slices.Chunk(found, share)) {
-		wg.Go(func() {
-			items := make([]historyItem, 0, len(part))
-			for _, r := range part {
-				items = append(items, newHistoryItem(r))
-			}
-			b, err := json.Marshal(items)
-			parts[i], errs[i] = bytes.Trim(b, "[]"), err
-		})
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
+// printItems prints an array while its items are read, also after an error.
+func (a *app) printItems(items func(each func(*read.Request) error) (more bool, err error)) (more bool, err error) {
+	out := bufio.NewWriterSize(a.Out, 64<<10)
+	before := "["
+	more, err = items(func(r *read.Request) error {
+		b, err := json.Marshal(newHistoryItem(r))
+		if err != nil {
+			return err
+		}
+		_, err = out.WriteString(before + string(b))
+		before = ","
 		return err
+	})
+	if before == "[" {
+		_, _ = out.WriteString(before)
 	}
-	_, err := fmt.Fprintf(a.Out, "[%s]\n", bytes.Join(parts, []byte(",")))
-	return err
+	_, _ = out.WriteString("]\n")
+	return more, cmp.Or(err, out.Flush())
 }
 
 func newHistoryItem(r *read.Request) historyItem {

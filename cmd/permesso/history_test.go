@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,7 +92,7 @@ func TestStatsFindRubberStamping(t *testing.T) {
 			}
 			found = append(found, decided("ann", st, c.after))
 		}
-		st := read.NewStats(found)
+		st := read.NewStats(slices.Values(found))
 		require.Len(t, st.Approvers, 1)
 		require.Equal(t, c.stamps, st.Approvers[0].RubberStamps(), c.why)
 		var out bytes.Buffer
@@ -104,14 +105,14 @@ func TestStatsCountOnlyDecisionsOfPeople(t *testing.T) {
 	rule := &read.Request{Tool: "t", Status: approval.StatusAutoApproved, Rule: "r"}
 	late := decided("deadline", approval.StatusExpired, time.Hour)
 	late.Via, late.ByID = "gate", ""
-	st := read.NewStats([]*read.Request{
+	st := read.NewStats(slices.Values([]*read.Request{
 		rule, late,
 		decided("ann", approval.StatusApproved, 2*time.Second),
 		decided("ann", approval.StatusFailed, 8*time.Second), // ann approved it
 		decided("bob", approval.StatusDenied, 10*time.Second),
 		decided("bob", approval.StatusExpired, 20*time.Second), // approved, then the daemon was down
 		decided("bob", approval.StatusOverridden, 4*time.Second),
-	})
+	}))
 	require.Equal(t, 7, st.Requests)
 	require.Equal(t, 6, st.Asked)
 	require.InDelta(t, 8, *st.Median, 0.001, "of five")
@@ -149,15 +150,25 @@ func TestHistoryOfADamagedLog(t *testing.T) {
 	require.NotContains(t, out.String(), "\x1b")
 }
 
+// numbered are n requests.
+func numbered(n int, before func(i int)) func(each func(*read.Request) error) (bool, error) {
+	return func(each func(*read.Request) error) (bool, error) {
+		for i := range n {
+			before(i)
+			if err := each(&read.Request{Key: approval.Key{ID: fmt.Sprint(i)}}); err != nil {
+				return false, err
+			}
+		}
+		return false, nil
+	}
+}
+
 func TestLongListIsOneJSONArray(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{0, 1, 999, 1000, 1001, 2500, 5000} {
-		var found []*read.Request
-		for i := range n {
-			found = append(found, &read.Request{Key: approval.Key{ID: fmt.Sprint(i)}})
-		}
+	for _, n := range []int{0, 1, 2, 5000} {
 		var out bytes.Buffer
-		require.NoError(t, (&app{&console.Console{Out: &out}}).printItems(found))
+		_, err := (&app{&console.Console{Out: &out}}).printItems(numbered(n, func(int) {}))
+		require.NoError(t, err)
 		var items []historyItem
 		require.NoError(t, json.Unmarshal(out.Bytes(), &items))
 		require.Len(t, items, n)
@@ -165,6 +176,35 @@ func TestLongListIsOneJSONArray(t *testing.T) {
 			require.Equal(t, fmt.Sprint(i), item.RequestID)
 		}
 	}
+}
+
+// A list is printed while it is read: its length does not matter.
+func TestLongListIsPrintedWhileItIsRead(t *testing.T) {
+	const n = 100_000
+	out := &countingWriter{}
+	waiting := 0 // the most bytes that were made and not yet written
+	_, err := (&app{&console.Console{Out: out}}).printItems(numbered(n, func(i int) {
+		waiting = max(waiting, i*len(`{"request_id":"0"}`)-out.n)
+	}))
+	require.NoError(t, err)
+	require.Less(t, waiting, 64<<10)
+
+	out = &countingWriter{fail: os.ErrClosed}
+	read := 0
+	_, err = (&app{&console.Console{Out: out}}).printItems(numbered(n, func(i int) { read = i }))
+	require.ErrorIs(t, err, os.ErrClosed)
+	require.Less(t, read, 1000, "the reader has gone")
+}
+
+// countingWriter counts bytes, or fails.
+type countingWriter struct {
+	n    int
+	fail error
+}
+
+func (w *countingWriter) Write(b []byte) (int, error) {
+	w.n += len(b)
+	return len(b), w.fail
 }
 
 // Requests whose ids begin with the same digits are told apart: an agent chooses them.

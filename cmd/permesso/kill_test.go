@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -18,13 +18,12 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/decide"
-	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
-	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/client"
-	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/watcher"
 )
 
 const (
@@ -32,6 +31,8 @@ const (
 	killMark      = "PERMESSO_E2E_MARK"
 	maxOpen       = 32                   // open requests at once
 	pace          = 4 * time.Millisecond // between two requests
+
+	startWarning = "agents running as this user" // in the log of a daemon that has started
 )
 
 // killConfig has handlers that count: each run adds one byte to the file of its
@@ -61,11 +62,14 @@ type killRig struct {
 
 	mu    sync.Mutex
 	asked map[string]plan                 // by request id
+	busy  map[string]bool                 // decisions that wait for an answer
 	acked map[string]approval.Verdict     // decisions that Decide has acknowledged
 	lost  map[string]*decide.Refusal      // decisions that Decide has refused
 	seen  map[string]*approval.Response   // the first copy of each response
 	errs  []error                         // errors other than refusals
 	stats map[approval.Status]map[int]int // status → runs → how often
+
+	kills, near, atOnce int // all, those for which an acknowledgement was awaited, and those within closeBy of it
 }
 
 // plan is what the test does with one request.
@@ -81,7 +85,7 @@ func newKillRig(t testing.TB) *killRig {
 	p := newRig(t, killWorkspace, "")
 	p.plain = true
 	k := &killRig{
-		rig: p, t: t, counters: filepath.Join(p.dir, "counters"), asked: map[string]plan{}, acked: map[string]approval.Verdict{},
+		rig: p, t: t, counters: filepath.Join(p.dir, "counters"), asked: map[string]plan{}, busy: map[string]bool{}, acked: map[string]approval.Verdict{},
 		lost: map[string]*decide.Refusal{}, seen: map[string]*approval.Response{}, stats: map[approval.Status]map[int]int{},
 	}
 	require.NoError(t, os.Mkdir(k.counters, 0o700))
@@ -103,10 +107,14 @@ func newKillRig(t testing.TB) *killRig {
 // commands.
 func (p *rig) decider() *gate.Decider {
 	p.t.Helper()
-	a := &app{&console.Console{Env: os.Getenv, ConfigFlag: p.config, HomeFlag: p.layout.Home}}
-	h, keys, err := home.Open(a.Console)
+	h, keys, err := home.Open(p.console())
 	require.NoError(p.t, err)
 	return h.Decider(keys)
+}
+
+// console is that of a command line in this process.
+func (p *rig) console() *console.Console {
+	return &console.Console{Env: os.Getenv, Err: io.Discard, ConfigFlag: p.config, HomeFlag: p.layout.Home}
 }
 
 // randomPlan draws the next request.
@@ -137,7 +145,7 @@ func (k *killRig) submitLoop(ctx context.Context, r *rand.Rand) {
 		}
 		k.readResponses()
 		if k.open() < maxOpen {
-			k.submit(randomPlan(r))
+			k.submit(client.NewID(), randomPlan(r))
 		}
 	}
 }
@@ -148,8 +156,7 @@ func (k *killRig) open() int {
 	return len(k.asked) - len(k.seen)
 }
 
-func (k *killRig) submit(p plan) {
-	id := client.NewID()
+func (k *killRig) submit(id string, p plan) {
 	body := fmt.Sprintf(`{"request_id":%q,"tool_name":%q,"expires_in_sec":%d}`, id, p.tool, p.expires)
 	k.mu.Lock()
 	k.asked[id] = p
@@ -187,13 +194,15 @@ func (k *killRig) readResponses() {
 		r, err := approval.ParseResponse(b)
 		k.addError(err)
 		k.mu.Lock()
-		k.seen[id] = r
+		if k.seen[id] == nil {
+			k.seen[id] = r
+		}
 		k.mu.Unlock()
 	}
 }
 
-// decideLoop decides pending requests until ctx ends, like an operator at the
-// command line: whether or not a daemon runs.
+// decideLoop decides pending requests until ctx ends, as a host program that puts decisions
+// into the slots while a daemon is ready.
 func (k *killRig) decideLoop(ctx context.Context) {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
@@ -203,41 +212,63 @@ func (k *killRig) decideLoop(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		names, err := os.ReadDir(k.layout.Pendings(killWorkspace))
-		k.addError(err)
-		for _, n := range names {
-			if id, ok := strings.CutSuffix(n.Name(), ".json"); ok && ctx.Err() == nil {
-				k.decideOne(ctx, id)
+		for _, id := range k.pendingIDs() {
+			if p, ok := k.claim(id); ok && ctx.Err() == nil {
+				k.decideOne(ctx, k.decider, id, p)
 			}
 		}
 	}
 }
 
-func (k *killRig) decideOne(ctx context.Context, id string) {
-	k.mu.Lock()
-	p, ok := k.asked[id]
-	done := k.acked[id] != "" || k.lost[id] != nil
-	k.mu.Unlock()
-	if !ok || done || p.verdict == "" {
-		return
+func (k *killRig) pendingIDs() (ids []string) {
+	names, err := os.ReadDir(k.layout.Pendings(killWorkspace))
+	k.addError(err)
+	for _, n := range names {
+		if id, ok := strings.CutSuffix(n.Name(), ".json"); ok {
+			ids = append(ids, id)
+		}
 	}
+	return ids
+}
+
+// claim returns what is to be decided about a request, if nothing has been.
+func (k *killRig) claim(id string) (plan, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := k.asked[id]
+	if p.verdict == "" || k.busy[id] || k.acked[id] != "" || k.lost[id] != nil {
+		return p, false
+	}
+	k.busy[id] = true
+	return p, true
+}
+
+// entrance takes decisions: in a slot, or over the daemon's socket.
+type entrance interface {
+	Decide(ctx context.Context, a decide.Input) (*approval.Decision, error)
+}
+
+// decideOne decides a claimed request as planned, and reports whether that was acknowledged.
+func (k *killRig) decideOne(ctx context.Context, at entrance, id string, p plan) bool {
 	code := map[approval.Verdict]string{approval.Approved: "1", approval.Denied: "3"}[p.verdict]
-	_, err := k.decider.Decide(ctx, decide.Input{
+	_, err := at.Decide(ctx, decide.Input{
 		Key: approval.Key{Workspace: killWorkspace, ID: id}, Verdict: p.verdict, Code: code, By: home.Operator(), Via: "cli",
 	})
 	var refused *decide.Refusal
-	if errors.As(err, &refused) {
-		err = nil
-	}
-	k.addError(err)
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	delete(k.busy, id)
 	switch {
-	case refused != nil:
-		k.lost[id] = refused
 	case err == nil:
 		k.acked[id] = p.verdict
+	case errors.Is(err, store.ErrUnavailable):
+		// No daemon is ready: nothing is acknowledged, and the decision is tried again.
+	case errors.As(err, &refused):
+		k.lost[id] = refused
+	default:
+		k.errs = append(k.errs, err)
 	}
+	return err == nil
 }
 
 // survivors are the processes with the mark in their environment: the handlers and
@@ -266,15 +297,29 @@ func (k *killRig) awaitNoHandlers() {
 	require.Eventually(k.t, func() bool { return len(survivors(k.t, k.dir)) == 0 }, time.Minute, 2*time.Millisecond, "handlers outlive their daemon")
 }
 
-func killRounds() int {
+// killCounts are how many kills are made at least, and how many of them within closeBy of an
+// acknowledgement. A sample has a twentieth of both, and 60 kills at any moment.
+func killCounts() (all, atOnce int) {
 	if os.Getenv("PERMESSO_SOAK") == "" {
-		return 60
+		return 60 + 15, 5
 	}
-	return 200
+	return 300, 100
 }
 
-// TestRealKills kills the real daemon many times at random moments, while requests
-// are submitted and decided.
+// killAnytime kills the daemon at a random moment of its start or of its work, and returns 1 if a
+// handler was running.
+func (k *killRig) killAnytime(d *daemonProcess, random *rand.Rand) int {
+	if random.IntN(2) == 0 { // it may finish its start
+		d.awaitLog(startWarning)
+	}
+	time.Sleep(5*time.Millisecond + time.Duration(random.IntN(145))*time.Millisecond)
+	running := min(1, len(survivors(k.t, k.dir))-1) // the daemon itself has the mark
+	d.kill()
+	return max(0, running)
+}
+
+// TestRealKills kills the real daemon many times, at random moments and as soon as it has
+// acknowledged something, while requests are submitted and decided.
 func TestRealKills(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -285,14 +330,18 @@ func TestRealKills(t *testing.T) {
 	work.Go(func() { k.submitLoop(ctx, rand.New(rand.NewPCG(seed, 1))) })
 	work.Go(func() { k.decideLoop(ctx) })
 	inFlight := 0
-	for round := range killRounds() {
+	all, atOnce := killCounts()
+	for ; (k.kills < all || k.atOnce < atOnce) && k.kills < 2*all; k.kills++ {
 		d := k.serve(killMark + "=" + k.dir)
-		if round%2 == 0 { // every other daemon may finish its start
-			d.awaitLog("agents running as this user")
-		}
-		time.Sleep(5*time.Millisecond + time.Duration(random.IntN(145))*time.Millisecond)
-		if len(survivors(t, k.dir)) > 1 { // the daemon itself has the mark
-			inFlight++
+		switch {
+		case k.atOnce*all > k.kills*atOnce:
+			inFlight += k.killAnytime(d, random)
+		case random.IntN(2) == 0:
+			d.awaitLog(startWarning)
+			k.killWhenDecided(d, random)
+		default:
+			d.awaitLog(startWarning)
+			k.killWhenAnswered(d, random)
 		}
 		d.kill()
 		k.awaitNoHandlers()
@@ -305,153 +354,16 @@ func TestRealKills(t *testing.T) {
 	last, finish := context.WithTimeout(t.Context(), testTimeout)
 	defer finish()
 	work.Go(func() { k.decideLoop(last) })
-	await(t, k.agent.Responses, func() bool { k.readResponses(); return k.open() == 0 })
+	k.addError(watcher.Await(last, k.agent.Responses, func() (bool, error) { k.readResponses(); return k.open() == 0, nil }))
 	finish()
 	work.Wait()
 	d.stop()
 	k.verify()
-	t.Logf("%d requests, %d decisions, %d of %d kills hit a running handler; status → runs: %v",
-		len(k.asked), len(k.acked), inFlight, killRounds(), k.stats)
-	require.Greater(t, len(k.asked), killRounds(), "too few requests")
+	t.Logf("%d requests, %d decisions; %d kills, %d of them hit a running handler at a random moment, %d of %d were within %v of an acknowledgement; status → runs: %v",
+		len(k.asked), len(k.acked), k.kills, inFlight, k.atOnce, k.near, closeBy, k.stats)
+	require.GreaterOrEqual(t, k.kills, all)
+	require.GreaterOrEqual(t, k.atOnce, atOnce, "too few kills within %v of an acknowledgement", closeBy)
+	require.Greater(t, len(k.asked), k.kills, "too few requests")
 	require.NotZero(t, inFlight, "no kill hit a running handler")
 	require.NotEmpty(t, k.acked, "no request was asked about and decided")
-}
-
-// verify compares the responses with what has happened.
-func (k *killRig) verify() {
-	require.Empty(k.t, k.errs)
-	for id, p := range k.asked {
-		r := k.seen[id]
-		require.NotNil(k.t, r, "%s has no response", id)
-		k.verifyRuns(id, p, r)
-		k.verifyDecision(id, p, r)
-		now, err := k.agent.Await(k.t.Context(), client.Submitted{ID: id})
-		require.NoError(k.t, err)
-		require.Equal(k.t, r.Status, now.Status, "%s changed its outcome", id)
-		require.Equal(k.t, r.RespondedAt, now.RespondedAt, "%s changed its outcome", id)
-	}
-	k.verifyFolders()
-}
-
-func (k *killRig) verifyRuns(id string, p plan, r *approval.Response) {
-	runs := 0
-	if b, err := os.ReadFile(filepath.Join(k.counters, id)); !errors.Is(err, fs.ErrNotExist) {
-		require.NoError(k.t, err)
-		runs = len(b)
-	}
-	if k.stats[r.Status] == nil {
-		k.stats[r.Status] = map[int]int{}
-	}
-	k.stats[r.Status][runs]++
-	switch r.Status {
-	case approval.StatusApproved, approval.StatusAutoApproved:
-		require.Equal(k.t, 1, runs, "%s %v: the response says that it ran once", id, p)
-	case approval.StatusInterrupted, approval.StatusFailed:
-		require.LessOrEqual(k.t, runs, 1, "%s %v ran more than once", id, p)
-	default:
-		require.Zero(k.t, runs, "%s %v ended as %s, and ran", id, p, r.Status)
-	}
-}
-
-// verifyDecision requires that acknowledged decisions hold.
-func (k *killRig) verifyDecision(id string, p plan, r *approval.Response) {
-	ran := []approval.Status{approval.StatusApproved, approval.StatusFailed, approval.StatusInterrupted}
-	expected := map[approval.Verdict][]approval.Status{
-		approval.Approved: append(ran, approval.StatusExpired), // approved in time, but the daemon was down past run_before
-		approval.Denied:   {approval.StatusDenied},
-	}
-	switch verdict := k.acked[id]; {
-	case verdict != "":
-		require.Contains(k.t, expected[verdict], r.Status, "%s %v was acknowledged as %s", id, p, verdict)
-		if r.Status == approval.StatusExpired {
-			require.Contains(k.t, *r.Error, "approved in time")
-		}
-	case strings.HasPrefix(p.tool, "free_"):
-		require.Contains(k.t, []approval.Status{approval.StatusAutoApproved, approval.StatusInterrupted, approval.StatusFailed, approval.StatusCancelled}, r.Status, "%s %v", id, p)
-	default:
-		// No decision, or one that Decide stored and then reported as too late.
-		require.NotContains(k.t, append(ran, approval.StatusDenied), r.Status, "%s %v: no decision was acknowledged; Decide returned %v", id, p, k.lost[id])
-	}
-}
-
-// verifyFolders requires that at the end only responses and records are left, and
-// that the log has an entry for every run.
-func (k *killRig) verifyFolders() {
-	l := k.layout
-	for _, dir := range []string{l.Requests(killWorkspace), l.Pendings(killWorkspace), l.Decisions(killWorkspace), l.Receipts(killWorkspace), l.Errors(killWorkspace)} {
-		names, err := os.ReadDir(dir)
-		require.NoError(k.t, err)
-		require.Empty(k.t, names, "left in %s", dir)
-	}
-	claimed := map[string]bool{}
-	require.NoError(k.t, audit.Entries(ipc.OS(), l.Audit(), func(e event.Entry) error {
-		if e.Event == event.Approved || e.Event == event.AutoApproved {
-			claimed[e.RequestID] = true
-		}
-		return nil
-	}))
-	counted, err := os.ReadDir(k.counters)
-	require.NoError(k.t, err)
-	for _, c := range counted {
-		require.True(k.t, claimed[c.Name()], "%s ran without an entry in the log", c.Name())
-	}
-}
-
-// TestRealKillsOfTheCommandLine kills permesso approve at random moments, with and
-// without a daemon. The next command must be able to decide.
-func TestRealKillsOfTheCommandLine(t *testing.T) {
-	t.Parallel()
-	const each = 50
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random, h := rand.New(rand.NewPCG(seed, 0)), newRig(t, "default", "[workspaces.default]\nlimits = { pending = 200, ask_per_minute = 1000 }\n"+askAll)
-	h.plain = true
-	d := h.serve()
-	var ids []string
-	for range 2 * each {
-		ids = append(ids, h.ask(`{"tool_name":"say"}`))
-	}
-	for _, id := range ids {
-		h.awaitPending("default", id)
-	}
-	d.stop()
-	began := time.Now()
-	code, _, stderr := h.run("", "pending")
-	require.Equal(t, console.ExitOK, code, stderr)
-	maxDelay := time.Since(began) * 5 / 4 // a little more than a command takes
-	tally := map[int]int{}
-	for i, id := range ids {
-		if i == each {
-			d = h.serve()
-			d.awaitLog(`"serving"`)
-		}
-		cmd := h.command("approve", id)
-		require.NoError(t, cmd.Start())
-		time.Sleep(time.Duration(random.Int64N(int64(maxDelay))))
-		_ = cmd.Process.Kill() // it may have exited
-		_ = cmd.Wait()
-		code, _, stderr := h.run("", "approve", id)
-		tally[code]++
-		if code != console.ExitOK { // the killed command had already decided
-			require.Equal(t, console.ExitRefused, code, stderr)
-			require.Contains(t, stderr, "already decided: approved by operator:")
-		}
-	}
-	for _, id := range ids {
-		require.Equal(t, approval.StatusApproved, h.response(id).Status)
-	}
-	d.stop()
-	names, err := os.ReadDir(h.layout.Decisions("default"))
-	require.NoError(t, err)
-	for _, n := range names { // the next start removes the temporary files of killed writers
-		require.True(t, strings.HasPrefix(n.Name(), ".tmp-"), n.Name())
-	}
-	d = h.serve()
-	d.awaitLog(`"serving"`)
-	d.stop()
-	names, err = os.ReadDir(h.layout.Decisions("default"))
-	require.NoError(t, err)
-	require.Empty(t, names)
-	t.Logf("afterwards: %d approved, %d were already", tally[console.ExitOK], tally[console.ExitRefused])
-	require.NotZero(t, tally[console.ExitOK], "no command was killed before its decision")
 }

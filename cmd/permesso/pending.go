@@ -166,9 +166,13 @@ func waitingIDs(ctx context.Context, d *control.Client) (ids []string, err error
 }
 
 func (a *app) statusCmd() *cobra.Command {
-	return &cobra.Command{
+	var disk bool
+	c := &cobra.Command{
 		Use: "status", Short: "Show daemon status", Args: cobra.NoArgs,
 		RunE: a.asking(func(ctx context.Context, d *control.Client, _ []string) error {
+			if disk {
+				return a.diskStatus(ctx, d)
+			}
 			st, err := d.Status(ctx)
 			if err != nil {
 				return err
@@ -176,4 +180,6 @@ func (a *app) statusCmd() *cobra.Command {
 			return a.Print(st, st.String())
 		}),
 	}
+	c.Flags().BoolVar(&disk, "disk", false, "show what is written to the journal, and how fast")
+	return c
 }

@@ -211,6 +211,8 @@ func TestReloadAppliesToDeciders(t *testing.T) {
 	a := &app{&console.Console{Env: os.Getenv, ConfigFlag: h.config, HomeFlag: h.layout.Home}}
 	opened, keys, err := home.Open(a.Console)
 	require.NoError(t, err)
+	release, err := opened.Lock(t.Context())
+	require.NoError(t, err)
 	decider := opened.Decider(keys)
 	next, err := config.Parse("next", []byte(strings.Replace(with, `["ann"]`, `[]`, 1)))
 	require.NoError(t, err)
@@ -224,4 +226,5 @@ func TestReloadAppliesToDeciders(t *testing.T) {
 	opened.Live.Set(home.SettingsOf(opened.Config))
 	_, err = decider.Decide(t.Context(), ann)
 	require.NoError(t, err)
+	require.NoError(t, release())
 }

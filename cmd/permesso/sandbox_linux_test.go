@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -240,11 +241,9 @@ func tree(t *testing.T, home string) map[string]string {
 		content := ""
 		switch {
 		case info.Mode().IsRegular():
-			b, err := os.ReadFile(path)
-			if err != nil {
+			if content, err = contentHash(path); err != nil {
 				return err
 			}
-			content = fmt.Sprintf("%x", sha256.Sum256(b))
 		case info.Mode()&fs.ModeSymlink != 0:
 			if content, err = os.Readlink(path); err != nil {
 				return err
@@ -254,6 +253,18 @@ func tree(t *testing.T, home string) map[string]string {
 		return nil
 	}))
 	return all
+}
+
+// contentHash reads a file in parts: the journal is large.
+func contentHash(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	return fmt.Sprintf("%x", h.Sum(nil)), err
 }
 
 // startVictim starts a process in place of a daemon: its working folder is the home,

@@ -34,6 +34,7 @@ func (a *app) serveCmd() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&script, "script", "", "TOML `file` that decides instead of approvers, to test agents")
+	c.Flags().BoolVar(&a.UnsafeHome, "unsafe-home", false, "accept a HOME on 9p, NFS, SMB or FUSE, where acknowledged decisions can be lost")
 	_ = c.MarkFlagFilename("script", "toml") // fails only for unknown flags
 	return c
 }

@@ -51,6 +51,7 @@ type Console struct {
 	HomeFlag   string
 	JSON       bool
 	Serving    bool // this process is the daemon
+	UnsafeHome bool // it may use a HOME on a file system that keeps no promises
 }
 
 // Error is an error with an exit code and an optional hint.
@@ -159,6 +160,9 @@ func (a *Console) Print(v any, text string) error {
 	return err
 }
 
+// AlarmHint is what an operator does about an alarm of the audit log.
+const AlarmHint = "find out what changed HOME/audit and compare with a copy kept elsewhere; then permesso audit acknowledge --reason TEXT"
+
 // commandHint is the advice that only this program can give: it names a command. Other
 // packages return the class of the error.
 func commandHint(err error) string {
@@ -168,7 +172,8 @@ func commandHint(err error) string {
 	}{
 		{receipt.ErrNoKey, "run permesso init to create one"},
 		{seal.ErrNoKey, "run permesso init to create one"},
-		{store.ErrUnsynced, "the decision may have been recorded; check with permesso show ID before retrying"},
+		{store.ErrRestart, "the decision may have been recorded; check with permesso show ID before retrying"},
+		{audit.ErrAlarm, AlarmHint},
 		{ipc.ErrLocked, "stop the other daemon, or use another --home"},
 	} {
 		if errors.Is(err, x.is) {

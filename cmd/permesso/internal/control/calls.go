@@ -1,11 +1,17 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/decide"
@@ -104,6 +110,11 @@ func (e damagedLog) Error() string { return string(e) }
 // Is implements errors.Is.
 func (damagedLog) Is(target error) bool { return target == audit.ErrDamaged }
 
+// Acknowledge ends the alarm of the audit log.
+func (c *Client) Acknowledge(ctx context.Context, reason string) (*audit.Alarm, error) {
+	return call(ctx, c, opAcknowledge, struct{ Body AcknowledgeBody }{AcknowledgeBody{reason}})
+}
+
 // Style is how cards look on this terminal.
 func (c *Client) Style() chat.Style {
 	return chat.Style{
@@ -165,8 +176,59 @@ func decided(doc []byte, k approval.Key, err error) (*approval.Decision, error) 
 // History lists requests from the log, newest first. With an error it also returns the
 // requests that could be read.
 func (c *Client) History(ctx context.Context, q HistoryQuery) (found []*read.Request, more bool, err error) {
-	p, err := call(ctx, c, opHistory, q)
-	return p.Items, p.More, errors.Join(err, damaged(p.Damaged))
+	more, err = c.EachRequest(ctx, q, func(r *read.Request) error {
+		found = append(found, r)
+		return nil
+	})
+	return found, more, err
+}
+
+// EachRequest calls each for requests from the log, newest first, while the log is read. It
+// returns the error of each; after another one it has called each for those that could be read.
+func (c *Client) EachRequest(ctx context.Context, q HistoryQuery, each func(*read.Request) error) (more bool, err error) {
+	var end historyEnd
+	if c.service != nil {
+		end, err = c.service.eachRequest(c.caller, &q, each)
+	} else {
+		end, err = c.streamHistory(ctx, q, each)
+	}
+	return end.More, errors.Join(err, damaged(end.Damaged))
+}
+
+func (c *Client) streamHistory(ctx context.Context, q HistoryQuery, each func(*read.Request) error) (end historyEnd, err error) {
+	path, _, err := encodeInput(historyPath, q)
+	if err != nil {
+		return end, err
+	}
+	var stopped error
+	err = c.ask(ctx, http.MethodGet, path, nil, func(r io.Reader) error {
+		lines, err := newSpool(r)
+		if err != nil {
+			return err
+		}
+		defer lines.Close()
+		d := jsontext.NewDecoder(lines)
+		for {
+			var line historyLine
+			switch err := json.UnmarshalDecode(d, &line); {
+			case errors.Is(err, io.EOF):
+				return io.ErrUnexpectedEOF // without an end
+			case err != nil:
+				return err
+			case line.Problem != nil:
+				stopped = problemFrom(line.Problem)
+			case line.End != nil:
+				end = *line.End
+				return nil
+			default:
+				stopped = each(line.Request)
+			}
+			if stopped != nil {
+				return stopped
+			}
+		}
+	})
+	return end, cmp.Or(stopped, err)
 }
 
 // Stats returns the statistics of requests, as far as the log can be read.

@@ -316,7 +316,7 @@ func (s *Service) ClearTaints(ctx context.Context, c *httpapi.Caller, b ClearBod
 	}
 	k := grant.Key(x.ID)
 	body = s.Keys.Seal.Seal(approval.DocClear, k, body)
-	if err := s.Home.Store.Create(ctx, approval.DocClear, k, body, store.Durable); err != nil {
+	if err := s.Home.Store.Commit(ctx, store.Put(approval.DocClear, k, body)); err != nil {
 		return nil, err
 	}
 	return had, m.ApplyChanges(time.Now())

@@ -190,10 +190,10 @@ func connect(ctx context.Context, a *console.Console, path string) (*Client, err
 func openFiles(ctx context.Context, a *console.Console, h *home.Home, k *home.Keys, wasSilent bool) (*Client, error) {
 	var c *Client
 	err := h.WaitForLock(ctx, func() error {
-		lock, err := h.FS.TryLock(h.Layout.Lock())
+		release, err := h.Store.Lease(ctx)
 		switch {
 		case err == nil:
-			c, err = filesClient(a, h, k, lock.Close)
+			c, err = filesClient(a, h, k, release)
 			return err
 		case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 			c, err = filesClient(a, h, k, func() error { return nil }) // to read
@@ -267,7 +267,11 @@ func call[I, O any](ctx context.Context, c *Client, o operation[I, O], in I) (ou
 	if err != nil {
 		return out, err
 	}
-	b, err := c.ask(ctx, o.method, path, body)
+	var b []byte
+	err = c.ask(ctx, o.method, path, body, func(r io.Reader) (err error) {
+		b, err = io.ReadAll(r)
+		return err
+	})
 	if err != nil {
 		return out, err
 	}
@@ -313,11 +317,14 @@ var errUnanswered = errors.New("does not answer any more: whether it did that is
 // patience is how long an operation may take before the daemon is greeted again.
 const patience = 200 * time.Millisecond
 
+// reader reads the body of a response.
+type reader func(io.Reader) error
+
 // ask is exchange with a daemon that has answered before. While the answer takes its time,
 // the daemon is greeted again: one that is silent then ends the wait.
-func (c *Client) ask(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+func (c *Client) ask(ctx context.Context, method, path string, body []byte, read reader) error {
 	if !c.greeted {
-		return c.exchange(ctx, method, path, body)
+		return c.exchange(ctx, method, path, body, read)
 	}
 	watched, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -328,26 +335,26 @@ func (c *Client) ask(ctx context.Context, method, path string, body []byte) ([]b
 			}
 		}
 	}()
-	b, err := c.exchange(watched, method, path, body)
+	err := c.exchange(watched, method, path, body, read)
 	lost := errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 	if err != nil && (lost || watched.Err() != nil) {
-		return nil, console.Fail(console.ExitError, fmt.Sprintf("if it was stopped: kill -CONT %d; when it runs again: permesso show ID, or permesso status", c.PID),
+		return console.Fail(console.ExitError, fmt.Sprintf("if it was stopped: kill -CONT %d; when it runs again: permesso show ID, or permesso status", c.PID),
 			"the daemon with PID %d %w", c.PID, errUnanswered)
 	}
-	return b, err
+	return err
 }
 
 // exchange sends one request on a connection of its own.
-func (c *Client) exchange(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+func (c *Client) exchange(ctx context.Context, method, path string, body []byte, read reader) error {
 	conn, err := httpapi.DialUnix(ctx, c.path)
 	if err != nil {
-		return nil, fmt.Errorf("ask the daemon: %w", err)
+		return fmt.Errorf("ask the daemon: %w", err)
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	r, err := http.NewRequestWithContext(ctx, method, "http://permesso/v1/local"+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.Close = true
 	if real := os.Getuid(); real != os.Geteuid() {
@@ -362,18 +369,18 @@ func (c *Client) exchange(ctx context.Context, method, path string, body []byte)
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		return nil, fmt.Errorf("ask the daemon: %w", errors.Join(sent, err))
+		return fmt.Errorf("ask the daemon: %w", errors.Join(sent, err))
 	}
 	defer resp.Body.Close()
 	c.compareVersions(resp.Header.Get(httpapi.VersionHeader))
-	b, err := io.ReadAll(resp.Body)
-	if err != nil && resp.StatusCode == http.StatusOK {
-		return nil, fmt.Errorf("read the daemon's answer: %w", err)
-	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, problemOf(resp.StatusCode, b)
+		b, _ := io.ReadAll(resp.Body)
+		return problemOf(resp.StatusCode, b)
 	}
-	return b, nil
+	if err := read(resp.Body); err != nil {
+		return fmt.Errorf("read the daemon's answer: %w", err)
+	}
+	return nil
 }
 
 // compareVersions tells once that the daemon has another version.
@@ -390,13 +397,18 @@ func problemOf(status int, body []byte) error {
 	if err := json.Unmarshal(body, &p); err != nil || p.Detail == "" {
 		return fmt.Errorf("the daemon answered with HTTP status %d", status)
 	}
+	p.Status = status
+	return problemFrom(&p)
+}
+
+func problemFrom(p *httpapi.Problem) error {
 	switch {
 	case p.Refusal != nil:
 		return refusalOf(p.Refusal)
 	case p.Detail == decide.ErrNotAuthorized.Error():
 		return &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
-	code, ok := exitCodes()[status]
+	code, ok := exitCodes()[p.Status]
 	if !ok {
 		code = console.ExitError
 	}

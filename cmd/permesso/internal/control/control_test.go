@@ -3,6 +3,7 @@ package control
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,6 +26,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -53,13 +56,16 @@ func newHome(t *testing.T) (*home.Home, *home.Keys) {
 		Verb: map[string]string{}, Options: []string{}, Facts: approval.Evidence{Host: []approval.HostFact{}}, Ruling: approval.Ruling{Reasons: []approval.Reason{}}, Proof: approval.Raw("null"),
 	}).Encode()
 	require.NoError(t, err)
-	require.NoError(t, h.Store.Create(t.Context(), approval.DocPending, about, k.Seal.Seal(approval.DocPending, about, body), store.Durable))
+	release, err := h.Lock(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, h.Store.Commit(t.Context(), store.Put(approval.DocPending, about, k.Seal.Seal(approval.DocPending, about, body))))
 	require.NoError(t, hometest.PlantSettled(h, approval.Key{Workspace: "default", ID: settled}, at))
 	log, err := h.OpenAudit(k)
 	require.NoError(t, err)
 	require.NoError(t, log.Append(event.Entry{Time: at, Event: event.Requested, Workspace: "default", RequestID: waiting, Tool: "x", Reason: "<é>"}))
 	require.NoError(t, log.Append(event.Entry{Time: at, Event: event.Denied, Workspace: "default", RequestID: settled, By: "ann", Via: "web"}))
 	require.NoError(t, log.Close())
+	require.NoError(t, release())
 	return h, k
 }
 
@@ -95,6 +101,9 @@ func TestBothWaysAnswerAlike(t *testing.T) {
 	files, err := filesClient(a, h, k, func() error { return nil })
 	require.NoError(t, err)
 	require.False(t, files.Served)
+	release, err := h.Lock(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, release()) })
 	serve(t, files.service, httpapi.Caller{Via: "cli", Operator: true, Language: h.Config.Language}, "1")
 	remote, err := connect(t.Context(), a, h.Layout.Socket())
 	require.NoError(t, err)
@@ -190,6 +199,95 @@ func TestRefusalsArriveAsTheyWere(t *testing.T) {
 	require.Equal(t, []error{broken}, logged)
 	require.EqualError(t, arrives(httpapi.Caller{Operator: true}, broken), broken.Error(), "the operator can read the disk")
 	require.EqualError(t, problemOf(http.StatusBadGateway, []byte("<html>")), "the daemon answered with HTTP status 502")
+}
+
+// Requests arrive while the log is read, and the daemon waits for no reader.
+func TestHistoryArrivesWhileTheLogIsRead(t *testing.T) {
+	h, k := newHome(t)
+	a, _ := newConsole("1")
+	files, err := filesClient(a, h, k, func() error { return nil })
+	require.NoError(t, err)
+	const n = 100_000
+	first, finished := make(chan struct{}), make(chan struct{})
+	files.service.Viewer.Log = func(_ func([]byte) bool, each func(event.Entry) error) error {
+		for i := range n {
+			if i == n/2 { // not all was read before the first one arrives
+				<-first
+			}
+			if err := each(event.Entry{Time: time.Now(), Event: event.AutoRejected, Workspace: "default", RequestID: fmt.Sprintf("%016x", i)}); err != nil {
+				return err
+			}
+		}
+		close(finished)
+		return nil
+	}
+	serve(t, files.service, httpapi.Caller{Via: "cli", Operator: true}, "1")
+	remote, err := connect(t.Context(), a, h.Layout.Socket())
+	require.NoError(t, err)
+	got, before, most := 0, liveBytes(), int64(0)
+	more, err := remote.EachRequest(t.Context(), HistoryQuery{}, func(r *read.Request) error {
+		if got++; got == 1 {
+			close(first)
+			<-finished // a slow reader: the daemon has read everything, and sent it
+		}
+		if got%20_000 == 0 {
+			most = max(most, liveBytes()-before)
+		}
+		require.Equal(t, fmt.Sprintf("%016x", got-1), r.Key.ID)
+		return nil
+	})
+	require.NoError(t, err)
+	require.False(t, more)
+	require.Equal(t, n, got)
+	require.Less(t, most, int64(4<<20))
+
+	gone := errors.New("gone")
+	_, err = remote.EachRequest(t.Context(), HistoryQuery{Status: "auto_rejected"}, func(*read.Request) error { return gone })
+	require.ErrorIs(t, err, gone)
+}
+
+func liveBytes() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Without the end of the list, it is not complete. A fault after its first part is reported.
+func TestHistoryThatEndsEarly(t *testing.T) {
+	h, k := newHome(t)
+	a, _ := newConsole("1")
+	files, err := filesClient(a, h, k, func() error { return nil })
+	require.NoError(t, err)
+	broken := errors.New("disk on fire")
+	files.service.Viewer.Log = func(_ func([]byte) bool, each func(event.Entry) error) error {
+		return cmp.Or(each(event.Entry{Time: time.Now(), Event: event.AutoRejected, Workspace: "default", RequestID: settled}), broken)
+	}
+	serve(t, files.service, httpapi.Caller{Via: "cli", Operator: true}, "1")
+	remote, err := connect(t.Context(), a, h.Layout.Socket())
+	require.NoError(t, err)
+	found, _, err := remote.History(t.Context(), HistoryQuery{})
+	require.EqualError(t, err, broken.Error())
+	require.Len(t, found, 1)
+
+	l, err := httpapi.ListenLocal(filepath.Join(t.TempDir(), "s"), true)
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = http.ReadRequest(bufio.NewReader(conn))
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 15\r\nPermesso-Version: 1\r\n\r\n"+`{"request":{}}`+"\n")
+			_ = conn.Close()
+		}
+	}()
+	cut := &Client{console: a, path: l.Addr().String(), Served: true}
+	found, _, err = cut.History(t.Context(), HistoryQuery{})
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.Len(t, found, 1)
 }
 
 // An operation for the operator refuses an approver.

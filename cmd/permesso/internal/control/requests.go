@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -328,24 +329,56 @@ func (q *HistoryQuery) match(r *read.Request) bool {
 		approval.BeginsID(r.Key.ID, q.Prefix)
 }
 
-// HistoryPage is what the log has of requests, newest first.
-type HistoryPage struct {
-	Items   []*read.Request `json:"items"`
-	More    bool            `json:"more"`
-	Damaged string          `json:"damaged"` // why older requests are missing
+// historyLine is one line of what the log has of requests, newest first: a request, or at
+// last the end, or why there is none.
+type historyLine struct {
+	Request *read.Request    `json:"request,omitzero"`
+	End     *historyEnd      `json:"end,omitzero"`
+	Problem *httpapi.Problem `json:"problem,omitzero"`
 }
 
-func (s *Service) history(_ context.Context, c *httpapi.Caller, q *HistoryQuery) (p HistoryPage, err error) {
-	p.Items, p.More, err = s.Viewer.Requests(read.Query{
-		Workspaces: workspaces(c, q.Workspace), Since: q.Since, Until: q.Until, Limit: q.Limit, Match: q.match,
-	})
-	if errors.Is(err, audit.ErrDamaged) {
-		p.Damaged, err = err.Error(), nil
+type historyEnd struct {
+	More    bool   `json:"more"`
+	Damaged string `json:"damaged"` // why older requests are missing
+}
+
+// eachRequest calls each for the selected requests, newest first. It keeps them only if there
+// is a limit.
+func (s *Service) eachRequest(c *httpapi.Caller, in *HistoryQuery, each func(*read.Request) error) (end historyEnd, err error) {
+	q := in.of(c)
+	if q.Limit == 0 {
+		err = s.Viewer.Each(q, each)
+	} else {
+		var found []*read.Request
+		found, end.More, err = s.Viewer.Requests(q)
+		for _, r := range found {
+			if sendErr := each(r); sendErr != nil {
+				return end, sendErr
+			}
+		}
 	}
-	return p, err
+	if errors.Is(err, audit.ErrDamaged) {
+		end.Damaged, err = err.Error(), nil
+	}
+	return end, err
 }
 
-var opHistory = get("history", "/history", "Requests from the audit log, newest first", (*Service).history)
+func (s *Service) serveHistory() httpapi.LocalOperation {
+	return httpapi.Stream("local-history", historyPath, "Requests from the audit log, newest first", func(_ context.Context, c *httpapi.Caller, q *HistoryQuery, send func(any) error) error {
+		end, err := s.eachRequest(c, q, func(r *read.Request) error { return send(historyLine{Request: r}) })
+		if err != nil {
+			return send(historyLine{Problem: s.problem(c, err)})
+		}
+		return send(historyLine{End: &end})
+	})
+}
+
+const historyPath = "/history"
+
+// of selects what the caller may see.
+func (q *HistoryQuery) of(c *httpapi.Caller) read.Query {
+	return read.Query{Workspaces: workspaces(c, q.Workspace), Since: q.Since, Until: q.Until, Limit: q.Limit, Match: q.match}
+}
 
 // statsDoc is statistics of requests.
 type statsDoc struct {
@@ -355,9 +388,12 @@ type statsDoc struct {
 
 var opStats = get("stats", "/stats", "Statistics of requests and decisions", (*Service).stats)
 
-func (s *Service) stats(ctx context.Context, c *httpapi.Caller, in *HistoryQuery) (statsDoc, error) {
-	p, err := s.history(ctx, c, in)
-	return statsDoc{read.NewStats(p.Items), p.Damaged}, err
+func (s *Service) stats(_ context.Context, c *httpapi.Caller, in *HistoryQuery) (d statsDoc, err error) {
+	d.Stats, err = s.Viewer.Stats(in.of(c))
+	if errors.Is(err, audit.ErrDamaged) {
+		d.Damaged, err = err.Error(), nil
+	}
+	return d, err
 }
 
 type tailQuery struct {
@@ -373,6 +409,36 @@ func (s *Service) tail(ctx context.Context, c *httpapi.Caller, in *tailQuery) ([
 	t := &audit.Tail{FS: s.Home.FS, Dir: s.Home.Layout.Audit()}
 	lines, err := t.Last(in.Lines)
 	return lines, ExplainNoLog(s.Home, err)
+}
+
+// AcknowledgeBody is why the operator ends the alarm of the audit log.
+type AcknowledgeBody struct {
+	Reason string `json:"reason"`
+}
+
+var opAcknowledge = post("audit-acknowledge", "/audit/acknowledge", "End the alarm of the audit log",
+	(*Service).acknowledge).forOperator()
+
+// acknowledge removes the alarm only when the entry that says why is durable.
+func (s *Service) acknowledge(_ context.Context, c *httpapi.Caller, in *struct{ Body AcknowledgeBody }) (*audit.Alarm, error) {
+	dir := s.Home.Layout.Audit()
+	alarm, err := audit.ReadAlarm(s.Home.FS, dir)
+	switch {
+	case err != nil:
+		return nil, err
+	case alarm == nil:
+		return nil, console.Fail(console.ExitRefused, "", "the audit log has no alarm")
+	case strings.TrimSpace(in.Body.Reason) == "":
+		return nil, console.Fail(console.ExitUsage, "permesso audit acknowledge --reason TEXT", "the reason is empty")
+	}
+	err = s.Audit(event.Entry{
+		Event: event.LogAcknowledged, By: c.Person.Name, ByID: c.Person.StableID(), Via: c.Via,
+		Reason: in.Body.Reason, Detail: alarm.Reason,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return alarm, audit.EndAlarm(s.Home.FS, dir)
 }
 
 // ExplainNoLog explains a missing log.

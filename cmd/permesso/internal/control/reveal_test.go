@@ -31,6 +31,8 @@ var (
 func newSecretHome(t *testing.T) (*home.Home, *home.Keys) {
 	t.Helper()
 	h, k := newHome(t)
+	release, err := h.Lock(t.Context())
+	require.NoError(t, err)
 	for key, principal := range map[approval.Key]string{secretKey: "", bobsKey: "bob"} {
 		body, err := (&approval.Pending{
 			Version: approval.Version, RequestID: key.ID, ShortID: key.ID[:8], ToolName: "x", SourceGroup: "default", Principal: principal,
@@ -40,8 +42,9 @@ func newSecretHome(t *testing.T) (*home.Home, *home.Keys) {
 			Ruling: approval.Ruling{Reasons: []approval.Reason{}}, Proof: approval.Raw("null"),
 		}).Encode()
 		require.NoError(t, err)
-		require.NoError(t, h.Store.Create(t.Context(), approval.DocPending, key, k.Seal.Seal(approval.DocPending, key, body), store.Durable))
+		require.NoError(t, h.Store.Commit(t.Context(), store.Put(approval.DocPending, key, k.Seal.Seal(approval.DocPending, key, body))))
 	}
+	t.Cleanup(func() { require.NoError(t, release()) })
 	return h, k
 }
 

@@ -34,6 +34,8 @@ type Service struct {
 	Redeemed      func(k approval.Key, by, via string)
 	Audit         func(event.Entry) error // returns when the entry is durable
 	Log           func(error)             // errors that an approver may not see
+
+	frozen frozen
 }
 
 // Operations are the operations as an API serves them.
@@ -41,10 +43,11 @@ func (s *Service) Operations() []httpapi.LocalOperation {
 	return []httpapi.LocalOperation{
 		opHello.serve(s), opStatus.serve(s), opWaiting.serve(s), opFind.serve(s), opStory.serve(s),
 		opEarlier.serve(s), opReveal.serve(s), opRule.serve(s), opDecide.serve(s), opCancel.serve(s),
-		opHistory.serve(s), opStats.serve(s), opTail.serve(s),
+		s.serveHistory(), opStats.serve(s), opTail.serve(s), opAcknowledge.serve(s),
 		opGrants.serve(s), opGrantAdd.serve(s), opRevoke.serve(s), opTaints.serve(s), opClearTaints.serve(s),
 		opPause.serve(s), opResume.serve(s), opLink.serve(s), opRedeem.serve(s),
 		opKeys.serve(s), opKeyCreate.serve(s), opKeyRevoke.serve(s),
+		opDisk.serve(s), opFreeze.serve(s), opThaw.serve(s),
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/audit/audittest"
 )
 
 // newTestFeed is a feed of a new log that already has n entries.
@@ -23,12 +24,14 @@ func newTestFeed(t *testing.T, n int) (*feed, *audit.Log) {
 	require.NoError(t, h.Layout.PrepareHome(h.FS))
 	log, err := audit.OpenSigned(h.FS, h.Layout.Audit(), nil, audit.Keys{})
 	require.NoError(t, err)
+	audittest.Attach(log)
 	for i := range n {
 		log.Note(event.Entry{Event: event.Requested, RequestID: fmt.Sprintf("%016x", i), Workspace: "w"})
 	}
 	require.NoError(t, log.Close())
 	log, err = audit.OpenSigned(h.FS, h.Layout.Audit(), nil, audit.Keys{})
 	require.NoError(t, err)
+	audittest.Attach(log)
 	t.Cleanup(func() { require.NoError(t, log.Close()) })
 	f := newFeed(h, log)
 	log.OnEntry = f.add

@@ -17,3 +17,29 @@ func TestGCPercent(t *testing.T) {
 	runtime.GC()
 	require.Greater(t, inUse(), uint64(100<<10), "this program uses memory")
 }
+
+// Memory is returned once after each burst, not while one lasts.
+func TestTrimmer(t *testing.T) {
+	const mb = 1 << 20
+	var m trimmer
+	for i, beat := range []struct {
+		allocated uint64
+		due       bool
+	}{
+		{50 * mb, false},
+		{90 * mb, false},
+		{91 * mb, true},
+		{92 * mb, false},
+		{93 * mb, false},
+		{95 * mb, false},
+		{106 * mb, false},
+		{107 * mb, true},
+		{108 * mb, false},
+		{300 * mb, false},
+		{500 * mb, false},
+		{500 * mb, true},
+	} {
+		require.Equal(t, beat.due, m.due(beat.allocated), "beat %d", i)
+	}
+	require.Greater(t, readMetrics("/gc/heap/allocs:bytes"), uint64(100<<10), "this program uses memory")
+}

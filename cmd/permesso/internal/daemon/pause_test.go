@@ -14,6 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/audit/audittest"
 )
 
 // killedLog is a log whose writer is killed after some entries: the entry is
@@ -51,6 +52,7 @@ func TestPausesAreAuditedOnce(t *testing.T) {
 		for n := range kills + 1 {
 			log, err := audit.OpenSigned(h.FS, h.Layout.Audit(), time.Now, audit.Keys{})
 			require.NoError(t, err)
+			audittest.Attach(log)
 			m := pauseAudit{store: h.Store, log: &killedLog{log, n}}
 			if err = m.recordNew(); err != nil {
 				require.ErrorIs(t, err, errKilled)
@@ -59,6 +61,7 @@ func TestPausesAreAuditedOnce(t *testing.T) {
 		}
 		log, err := audit.OpenSigned(h.FS, h.Layout.Audit(), time.Now, audit.Keys{})
 		require.NoError(t, err)
+		audittest.Attach(log)
 		m := pauseAudit{store: h.Store, log: log}
 		require.NoError(t, m.recordNew())
 		require.NoError(t, m.recordNew())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/ipc"
 )
 
 // notify sends a state to a service manager, by the protocol of sd_notify(3). A
@@ -57,6 +58,7 @@ func (s *server) runWatchdog(ctx context.Context) {
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	var memory trimmer
 	for {
 		err := s.alive(ctx, every)
 		switch {
@@ -72,12 +74,33 @@ func (s *server) runWatchdog(ctx context.Context) {
 				s.notify(sd.SdNotifyWatchdog)
 			}
 		}
+		if memory.due(readMetrics("/gc/heap/allocs:bytes")) {
+			debug.FreeOSMemory()
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
 	}
+}
+
+// trimmer finds out when a burst of work is over. The runtime would keep its memory.
+type trimmer struct {
+	last    uint64 // bytes that were allocated until the last beat
+	trimmed uint64 // and until memory was last returned to the system
+}
+
+// due takes the bytes allocated since the start of the process, at every beat. It is true
+// once after each burst: nothing much was allocated since the last beat, but before.
+func (t *trimmer) due(allocated uint64) bool {
+	quiet := allocated-t.last < minHeap/8
+	t.last = allocated
+	if !quiet || allocated-t.trimmed < minHeap {
+		return false
+	}
+	t.trimmed = allocated
+	return true
 }
 
 func (s *server) alive(ctx context.Context, within time.Duration) error {
@@ -122,8 +145,16 @@ func (c collector) await() {
 
 // inUse is the live memory after the last collection in bytes, as the runtime
 // counts it for its next goal.
-func inUse() (bytes uint64) {
-	found := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
+func inUse() uint64 {
+	return readMetrics("/gc/heap/live:bytes", "/gc/scan/stack:bytes", "/gc/scan/globals:bytes")
+}
+
+// readMetrics returns the sum of these metrics of the runtime.
+func readMetrics(names ...string) (bytes uint64) {
+	found := make([]metrics.Sample, len(names))
+	for i, name := range names {
+		found[i].Name = name
+	}
 	metrics.Read(found)
 	for _, f := range found {
 		if f.Value.Kind() == metrics.KindUint64 {
@@ -142,4 +173,21 @@ func gcPercent(inUse uint64) int {
 		p = min(most, minHeap*100/inUse)
 	}
 	return max(minGCPercent, int(p/step*step))
+}
+
+// checkFileSystem refuses a HOME where syncs may do nothing.
+func (s *server) checkFileSystem() error {
+	m, err := ipc.MountOfNew(s.Layout.Home)
+	if err != nil {
+		return nil //nolint:nilerr // not known on this system
+	}
+	err = m.NotLocal()
+	switch {
+	case err == nil:
+		return nil
+	case !s.app.UnsafeHome:
+		return console.Wrap(console.ExitError, err, console.Hints(console.HintFor(err), "or accept that: permesso serve --unsafe-home"))
+	}
+	s.log.Warn().Err(err).EmbedObject(console.Advice{Err: err}).Msg("home is not on a local disk")
+	return nil
 }

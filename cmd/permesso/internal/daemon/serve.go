@@ -135,6 +135,9 @@ func Background(ctx context.Context, a *console.Console, ended func()) (stop fun
 
 // open takes the home's lock before it reads any document.
 func (s *server) open(ctx context.Context) (err error) {
+	if err := s.checkFileSystem(); err != nil {
+		return err
+	}
 	if err := s.Layout.PrepareHome(s.FS); err != nil {
 		return err
 	}
@@ -165,7 +168,7 @@ func (s *server) open(ctx context.Context) (err error) {
 	if s.audit, err = s.OpenAudit(s.keys); err != nil {
 		return err
 	}
-	if err := s.completeAudit(); err != nil {
+	if err := s.CheckLog(ctx, s.keys, s.audit); err != nil {
 		return err
 	}
 	if s.memory, err = s.NewMemory(s.keys, s.log); err != nil {
@@ -229,8 +232,8 @@ func (s *server) setDegraded(p gate.Degradation, present bool) {
 func (s *server) newGate() *gate.Gate {
 	return &gate.Gate{
 		Store: s.Store, Seal: s.keys.Seal, Receipts: s.keys.Signer,
-		Policy: &s.Live, Grants: s.memory, Executor: s.runner, Audit: s.audit,
-		Settings: &s.Live, Snapshot: s.Live.Snapshot, Pauses: &ipc.PauseGuard{Store: s.Store}, Words: chat.Words{}, Log: s.log, Changed: s.changed,
+		Grants: s.memory, Executor: s.runner, Audit: s.audit,
+		Config: s.Live.Config, Pauses: &ipc.PauseGuard{Store: s.Store}, Words: chat.Words{}, Log: s.log, Changed: s.changed,
 		Host: home.NewHostFiles(s.Home), HoldsSecret: home.HoldsSecret,
 		ResponseRetention: s.Config.Retention.Responses, RecordRetention: s.Config.Retention.Records, Health: s.setDegraded,
 	}
@@ -262,6 +265,7 @@ func (s *server) logStart() {
 		}
 	}
 	s.audit.Note(event.Entry{Time: time.Now().UTC(), Event: event.Started, Detail: s.app.Version})
+	s.logAlarm()
 	if s.Config.SHA256 != "" {
 		s.audit.Note(event.Entry{Time: time.Now().UTC(), Event: event.Configured, Detail: "sha256 " + s.Config.SHA256})
 	}
@@ -305,6 +309,7 @@ func (s *server) run(ctx context.Context) error {
 	wg.Go(func() { s.runReloads(inner) })
 	wg.Go(func() { s.runWatchdog(inner) })
 	wg.Go(func() { s.feed.run(inner) })
+	wg.Go(func() { s.runNotes(inner) })
 	if s.script == nil { // never channels with a script, even if configured later
 		wg.Go(func() { s.channels.Run(inner) })
 	}

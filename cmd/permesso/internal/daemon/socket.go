@@ -194,7 +194,7 @@ func (s *server) gateDecider() *gate.Decider {
 	d := s.Decider(s.keys)
 	d.May, d.Grants = s.authorizer().May, s.memory
 	d.Decided = func(k approval.Key) {
-		s.gate.Wake(k)
+		s.gate.Decided(k)
 		s.ui.Changed(k) // the gate reports only the end, which may take long
 	}
 	d.ClearSlot = func(ctx context.Context, k approval.Key) error {

@@ -197,11 +197,14 @@ func (u *uiData) Verify(context.Context) (found string, err error) {
 		return "", web.ErrBusy
 	}
 	defer u.verifying.Unlock()
-	c := &audit.Check{FS: u.FS, Dir: u.Layout.Audit(), Receipts: map[string]string{}}
+	c := &audit.Check{FS: u.FS, Dir: u.Layout.Audit()}
 	if c.Keys, err = u.TrustedKeys(""); err != nil {
 		return "", err
 	}
-	note := u.AddReceipts(c.Receipts)
+	note, err := u.AddRecords(c)
+	if err != nil {
+		return "", err
+	}
 	report, err := c.Run()
 	if err != nil {
 		return "", err
@@ -235,8 +238,7 @@ func (u *uiData) Workspace(ctx context.Context, name string) (*web.Workspace, er
 		return nil, err
 	}
 	p.Waiting = len(ids)
-	found, _, err := u.Viewer(u.keys).Requests(read.Query{Workspaces: []string{name}, Since: time.Now().Add(-statsPeriod)})
-	p.Stats = read.NewStats(found)
+	p.Stats, err = u.Viewer(u.keys).Stats(read.Query{Workspaces: []string{name}, Since: time.Now().Add(-statsPeriod)})
 	return p, err
 }
 

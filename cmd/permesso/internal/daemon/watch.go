@@ -11,8 +11,8 @@ import (
 	"github.com/permesso-dev/permesso/watcher"
 )
 
-// settledEvery is how many rescans of a workspace pass between two comparisons
-// of its responses with its records.
+// settledEvery is how many rescans of a workspace pass between two thorough ones, which
+// look at unchanged folders too and compare the responses with the records.
 const settledEvery = 12
 
 // watch adds all folders to the watcher, which turns files into keys.
@@ -83,7 +83,7 @@ func (s *server) wake(ws, kind, name string) {
 	}
 }
 
-func (s *server) rescan(ws string) {
+func (s *server) rescan(ws string, changed bool) {
 	if !s.Store.Held() {
 		s.quit(errHomeGone)
 		return
@@ -108,17 +108,33 @@ func (s *server) rescan(ws string) {
 		hint(s.mails[kindMaildir])
 		return
 	}
-	s.mu.Lock()
-	s.rounds[ws]++
-	thorough := s.rounds[ws]%settledEvery == 0
-	s.mu.Unlock()
+	thorough := s.countRound(ws)
+	if !changed && !thorough {
+		return // no new name, and what the known ones wait for wakes them
+	}
 	err := s.gate.Rescan(context.Background(), ws)
 	if err == nil && thorough {
 		err = s.gate.RescanSettled(context.Background(), ws)
 	}
 	if err != nil {
+		s.setThorough(ws)
 		s.log.Error().Str("ws", ws).Err(err).EmbedObject(console.Advice{Err: err}).Msg("rescan workspace failed")
 	}
+}
+
+// countRound reports whether a rescan of a workspace is a thorough one.
+func (s *server) countRound(ws string) (thorough bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rounds[ws]++
+	return s.rounds[ws]%settledEvery == 0
+}
+
+// setThorough makes the next rescan of a workspace a thorough one.
+func (s *server) setThorough(ws string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rounds[ws] = -1
 }
 
 // hint wakes the reader of a channel with room for one signal, once for many hints.

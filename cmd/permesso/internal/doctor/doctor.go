@@ -104,6 +104,7 @@ type Doctor struct {
 	running     bool
 	Daemon      int // its PID, 0 if unknown
 	Quick       bool
+	all         bool      // check all documents, not only some
 	Now         time.Time // compared with the documents' times
 	began       time.Time
 	Bin         string                            // our own program, for sandboxes
@@ -242,12 +243,18 @@ func (d *Doctor) Report(all []Finding) error {
 	err := d.app.Print(map[string]any{
 		"home": d.Layout.Home, "config": d.file, "version": d.app.Version, "running": d.running, "worst": worst, "findings": all,
 	}, d.Text(all))
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case worst == SeverityError:
+	}
+	return exitFor(worst)
+}
+
+// exitFor is the exit code for the most severe finding.
+func exitFor(worst Severity) error {
+	switch worst {
+	case SeverityError:
 		return &console.Error{Code: console.ExitErrors, Err: errors.New("")}
-	case worst == SeverityWarning:
+	case SeverityWarning:
 		return &console.Error{Code: console.ExitWarnings, Err: errors.New("")}
 	}
 	return nil

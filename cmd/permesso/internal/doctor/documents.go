@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,7 +39,10 @@ func (d *Doctor) eachDocument(ctx context.Context, doc approval.Doc, check func(
 		}
 		slices.Sort(ids)
 		ids = slices.Compact(ids)
-		for _, id := range ids[:min(len(ids), maxOpened)] {
+		if !d.all {
+			ids = ids[:min(len(ids), maxOpened)]
+		}
+		for _, id := range ids {
 			if ctx.Err() != nil {
 				return n, list
 			}
@@ -133,7 +137,11 @@ func (d *Doctor) checkRecords(ctx context.Context) []Finding {
 	var list []Finding
 	n := 0
 	for _, ws := range d.withFolders {
-		for _, id := range newest(d.Layout.Records(ws), sample) {
+		limit := sample
+		if d.all {
+			limit = math.MaxInt
+		}
+		for _, id := range newest(d.Layout.Records(ws), limit) {
 			if ctx.Err() != nil {
 				return list
 			}
@@ -162,7 +170,7 @@ func newest(dir string, n int) []string {
 		}
 	}
 	slices.SortFunc(docs, func(a, b doc) int { return b.at.Compare(a.at) })
-	ids := make([]string, 0, n)
+	var ids []string
 	for _, d := range docs[:min(n, len(docs))] {
 		ids = append(ids, d.id)
 	}
@@ -216,7 +224,12 @@ func (d *Doctor) checkResponse(rec *approval.Record, k approval.Key) []Finding {
 // checkAudit checks only the end of the log.
 func (d *Doctor) checkAudit(context.Context) []Finding {
 	entries, err := audit.Last(d.FS, d.Layout.Audit(), 100)
+	alarm, alarmErr := audit.ReadAlarm(d.FS, d.Layout.Audit())
 	switch {
+	case alarm != nil:
+		return failure("alarm since "+alarm.Since.Local().Format(time.DateTime)+": "+console.OneLine(alarm.Reason), console.AlarmHint)
+	case alarmErr != nil:
+		return failure(console.OneLine(alarmErr.Error()), "check the permissions of "+d.Layout.Audit())
 	case err != nil:
 		return failure(console.OneLine(err.Error()), "first copy "+d.Layout.Audit()+"; then permesso audit verify shows where")
 	case len(entries) == 0:

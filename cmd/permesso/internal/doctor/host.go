@@ -237,19 +237,33 @@ func (d *Doctor) checkSync(context.Context) []Finding {
 	if err != nil {
 		return notice("cannot read the mount options: "+console.OneLine(err.Error()), "")
 	}
-	list := slices.Concat(findingsOf(SeverityError, "", m.LosesData()), findingsOf(SeverityWarning, "", m.Warnings()))
+	list := slices.Concat(findingsOf(SeverityError, "", m.NotLocal(), m.LosesData()),
+		findingsOf(SeverityWarning, "", m.Warnings()), findingsOf(SeverityInfo, "", ipc.SyncErrorsLost()))
 	measured := ""
 	if !d.Quick {
 		list = append(list, d.scratch(func(dir string) []Finding {
-			median, err := ipc.SyncTime(dir, syncRounds)
-			if err != nil {
-				return findingsOf(SeverityError, "", err)
-			}
-			measured = fmt.Sprintf(": an fsync takes %s (median of %d)", median.Round(time.Microsecond), syncRounds)
-			return findingsOf(SeverityWarning, "", m.TooFast(median))
+			text, wrong := measureSyncs(m, dir)
+			measured = text
+			return wrong
 		})...)
 	}
-	return orOK(list, "%s on %s%s", m.Type, console.OneLine(m.Point), measured)
+	list = orOK(list, "%s on %s%s", m.Type, console.OneLine(m.Point), measured)
+	return append(list, findingsOf(SeverityInfo, "", m.OverwriteNeedsSpace())...)
+}
+
+// measureSyncs measures both kinds of syncs.
+func measureSyncs(m ipc.Mount, dir string) (text string, list []Finding) {
+	file, err := ipc.SyncTime(dir, syncRounds)
+	if err != nil {
+		return "", findingsOf(SeverityError, "", err)
+	}
+	journal, err := ipc.JournalTime(dir, syncRounds)
+	if err != nil {
+		return "", findingsOf(SeverityError, "", err)
+	}
+	text = fmt.Sprintf(": a commit to the journal takes %s, an fsync of a file %s (medians of %d)",
+		journal.Round(time.Microsecond), file.Round(time.Microsecond), syncRounds)
+	return text, findingsOf(SeverityWarning, "", m.TooFast(min(file, journal)))
 }
 
 // checkAgents looks for agents that can bypass the gate.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
-	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -25,14 +23,20 @@ import (
 	"github.com/permesso-dev/permesso/security/receipt"
 )
 
-// OpenAudit opens the log to write to it. The caller holds the lock.
+// OpenAudit opens the log to write to it: its entries are committed by the store. The caller
+// holds the lock.
 func (h *Home) OpenAudit(k *Keys) (*audit.Log, error) {
 	known, err := h.AuditKeys()
 	if err != nil {
 		return nil, err
 	}
 	log, err := audit.OpenSigned(h.FS, h.Layout.Audit(), time.Now, audit.Keys{Signer: k.Signer.NoteSigner(), Known: known})
-	return log, console.VerifyFirst(err)
+	if err != nil {
+		return nil, console.VerifyFirst(err)
+	}
+	log.Committer = h.Store
+	h.Store.SetLog(log)
+	return log, nil
 }
 
 // AppendAudit adds one entry to the log of a home that the caller has locked. When it
@@ -77,31 +81,6 @@ func (h *Home) AuditFoot() string {
 		return "" // audit verify reports it
 	}
 	return AuditFoot(c)
-}
-
-// EachRecord reads the records of a workspace that changed since then.
-func (h *Home) EachRecord(v *read.Viewer, ws string, since time.Time, each func(*approval.Record), bad func(approval.Key, error)) error {
-	ids, _, err := h.Store.List(context.Background(), approval.DocRecord, ws)
-	if err != nil {
-		return fmt.Errorf("list records of %s: %w", ws, err)
-	}
-	for _, id := range ids {
-		if !since.IsZero() {
-			info, err := h.FS.Stat(filepath.Join(h.Layout.Records(ws), id+".json"))
-			if errors.Is(err, fs.ErrNotExist) || err == nil && info.ModTime().Before(since) {
-				continue
-			}
-		}
-		k := approval.Key{Workspace: ws, ID: id}
-		rec, err := v.Record(context.Background(), k)
-		switch {
-		case err != nil:
-			bad(k, err)
-		case rec != nil:
-			each(rec)
-		}
-	}
-	return nil
 }
 
 // EntryLine formats an entry as one line. Values may come from an agent, so they are escaped.
@@ -190,40 +169,6 @@ func (h *Home) TrustedKeys(keyFile string) (note.Verifiers, error) {
 		return h.AuditKeys()
 	}
 	return v.Known(), nil
-}
-
-// AddReceipts adds the receipts of all records in this home. The note says
-// which ones it could not read.
-func (h *Home) AddReceipts(into map[string]string) (note string) {
-	k, err := h.LoadKeys()
-	if err != nil {
-		return "records not compared: " + firstLine(err)
-	}
-	names, err := h.Store.Workspaces(context.Background())
-	if err != nil {
-		return "records not compared: " + firstLine(err)
-	}
-	v := h.Viewer(k)
-	bad := 0
-	for _, ws := range names {
-		err := h.EachRecord(v, ws, time.Time{}, func(rec *approval.Record) {
-			if rec.Receipt != "" {
-				into[receipt.Hash(rec.Receipt)] = ws + "/" + rec.RequestID
-			}
-		}, func(approval.Key, error) { bad++ })
-		if err != nil {
-			return "records not compared: " + firstLine(err)
-		}
-	}
-	if bad > 0 {
-		return fmt.Sprintf("%d unreadable records were not compared", bad)
-	}
-	return ""
-}
-
-func firstLine(err error) string {
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
 }
 
 // ReceiptCheck is what a receipt must match; "" accepts any.
@@ -331,5 +276,5 @@ func (h *Home) MarkRedeemed(ctx context.Context, k *Keys, key approval.Key, by s
 		return fmt.Errorf("read record of %s: %w", key, fs.ErrNotExist)
 	}
 	mark := fmt.Appendf(nil, `{"redeemed_at":%q,"by":%q}`, time.Now().UTC().Format(time.RFC3339Nano), by)
-	return h.Store.Create(ctx, approval.DocRedeemed, key, mark, store.Durable)
+	return h.Store.Commit(ctx, store.Put(approval.DocRedeemed, key, mark))
 }

@@ -50,7 +50,7 @@ func TestTaintClearingSurvivesEveryCut(t *testing.T) {
 		require.NoError(t, err)
 		k := grant.Key(c.ID)
 		docs := &ipc.Store{FS: p, Layout: layout}
-		require.NoError(t, docs.Create(context.Background(), approval.DocClear, k, key.Seal(approval.DocClear, k, body), store.Durable))
+		require.NoError(t, docs.Commit(context.Background(), store.Put(approval.DocClear, k, key.Seal(approval.DocClear, k, body))))
 		return disk
 	}
 	complete := newDisk()

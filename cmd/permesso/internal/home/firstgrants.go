@@ -53,7 +53,7 @@ func (m *Memory) revokeFirst(now time.Time) error {
 // sealGrant writes the body of a grant; how permits replacing an older state.
 func (h *Home) sealGrant(k *Keys, id string, body []byte, how store.Mode) error {
 	at := grant.Key(id)
-	return h.Store.Create(context.Background(), approval.DocGrant, at, k.Seal.Seal(approval.DocGrant, at, body), how)
+	return h.Store.Commit(context.Background(), store.Op{Doc: approval.DocGrant, Key: at, Bytes: k.Seal.Seal(approval.DocGrant, at, body), Mode: how})
 }
 
 // giveAnew says how to give what a grant of version 1 allowed: commands, separated by a

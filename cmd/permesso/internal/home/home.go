@@ -72,11 +72,26 @@ func NoDaemon(dir string) error {
 // New returns the home in a folder. cfg may be nil for what needs no configuration.
 func New(cfg *config.Config, dir string) *Home {
 	h := &Home{Config: cfg, Layout: ipc.Layout{Home: dir}, FS: ipc.OS()}
-	h.Store = &ipc.Store{FS: h.FS, Layout: h.Layout}
+	h.Store = &ipc.Store{
+		FS: h.FS, Layout: h.Layout, Verify: h.verify, SyncEach: ipc.SyncErrorsLost() != nil,
+		CompleteLog: func(lines [][]byte) error { return audit.Complete(h.FS, h.Layout.Audit(), lines) },
+		CompareLog:  func(newest []byte) error { return audit.Compare(h.FS, h.Layout.Audit(), newest) },
+	}
 	if cfg != nil {
 		h.Store.RequestSize = h.requestSize
 	}
 	return h
+}
+
+// verify checks a document's MAC for replay. Without the key, all that counts is that it is
+// whole.
+func (h *Home) verify(d approval.Doc, k approval.Key, b []byte) error {
+	keys, err := h.LoadKeys()
+	if err != nil {
+		return nil //nolint:nilerr // the daemon refuses to start without it
+	}
+	_, err = keys.Seal.Open(d, k, b)
+	return err
 }
 
 func (h *Home) requestSize(ws string) int64 {
@@ -266,38 +281,8 @@ type Live struct{ now atomic.Pointer[Settings] }
 // Set replaces the current settings.
 func (l *Live) Set(s *Settings) { l.now.Store(s) }
 
-// Workspace implements gate.Settings.
-func (l *Live) Workspace(name string) (approval.Workspace, bool) { return l.now.Load().Workspace(name) }
-
-// Tool implements gate.Settings.
-func (l *Live) Tool(name string) (approval.Tool, bool) { return l.now.Load().Tool(name) }
-
-// ToolNames implements gate.Settings.
-func (l *Live) ToolNames() []string { return l.now.Load().ToolNames() }
-
-// Provers implements gate.Settings.
-func (l *Live) Provers() facts.Provers { return l.now.Load().Provers() }
-
-// Judge implements gate.Policy with the current settings, as Reserve and Recurrence do.
-func (l *Live) Judge(f approval.Facts) approval.Ruling { return l.now.Load().policy.Judge(f) }
-
-// Reserve implements gate.Policy.
-func (l *Live) Reserve(f approval.Facts, r approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {
-	return l.now.Load().policy.Reserve(f, r, human)
-}
-
-// Offers implements gate.Policy.
-func (l *Live) Offers(f approval.Facts, r approval.Ruling) []approval.Offer {
-	return l.now.Load().policy.Offers(f, r)
-}
-
-// Recurrence implements gate.Policy.
-func (l *Live) Recurrence(ws, capability, tool, target string) int {
-	return l.now.Load().policy.Recurrence(ws, capability, tool, target)
-}
-
-// Snapshot returns settings and policy of the same configuration.
-func (l *Live) Snapshot() (gate.Settings, gate.Policy) {
+// Config implements gate.Gate's Config.
+func (l *Live) Config() (gate.Settings, gate.Policy) {
 	now := l.now.Load()
 	return now, now.policy
 }

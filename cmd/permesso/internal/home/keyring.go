@@ -117,7 +117,7 @@ func (r Keyring) Save(k *apikey.Key, how store.Mode) error {
 		return err
 	}
 	at := apikey.DocKey(k.ID)
-	return r.store.Create(context.Background(), approval.DocAPIKey, at, r.seal.Seal(approval.DocAPIKey, at, body), how)
+	return r.store.Commit(context.Background(), store.Op{Doc: approval.DocAPIKey, Key: at, Bytes: r.seal.Seal(approval.DocAPIKey, at, body), Mode: how})
 }
 
 // All returns the readable keys and counts the unreadable ones.

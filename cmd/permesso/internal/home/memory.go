@@ -176,7 +176,7 @@ func (m *Memory) AddFromDecision(p *approval.Pending, d *approval.Decision) erro
 	}
 	err := m.SaveGrant(g, store.Durable)
 	if errors.Is(err, fs.ErrExist) { // another process wrote it, and may have failed to sync it
-		err = m.home.syncGrants()
+		err = m.home.Store.Checkpoint(context.Background())
 		m.reloadGrant(g.ID)
 	}
 	return err
@@ -197,13 +197,10 @@ func (f grantFiles) AddFromDecision(p *approval.Pending, d *approval.Decision) e
 	}
 	err := f.home.writeGrant(f.keys, g, store.Durable)
 	if errors.Is(err, fs.ErrExist) {
-		return f.home.syncGrants()
+		return nil
 	}
 	return err
 }
-
-// syncGrants makes durable what another process wrote.
-func (h *Home) syncGrants() error { return h.FS.SyncFS(h.Layout.Home) }
 
 // ApplyChanges applies what commands left in the home while no daemon ran, and what
 // could not be audited before: it audits new and revoked grants and keys, revokes unused

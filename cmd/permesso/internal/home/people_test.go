@@ -263,6 +263,9 @@ func TestRevoker(t *testing.T) {
 	require.NoError(t, err)
 	m, err := h.NewMemory(k, zerolog.Nop())
 	require.NoError(t, err)
+	release, err := h.Lock(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, release()) })
 	r := m.Revoker()
 	ctx, now := context.Background(), time.Now().UTC()
 
@@ -286,7 +289,7 @@ func TestRevoker(t *testing.T) {
 	body, err := p.Encode()
 	require.NoError(t, err)
 	sealed := k.Seal.Seal(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, body)
-	require.NoError(t, h.Store.Create(ctx, approval.DocPending, approval.Key{Workspace: "w", ID: soon}, sealed, store.Durable))
+	require.NoError(t, h.Store.Commit(ctx, store.Put(approval.DocPending, approval.Key{Workspace: "w", ID: soon}, sealed)))
 	d, err := h.Decider(k).Decide(ctx, decide.Input{Key: approval.Key{Workspace: "w", ID: soon}, Verdict: approval.Approved, Code: "6", Scope: approval.Always, By: Operator(), Via: "terminal"})
 	require.NoError(t, err)
 	require.Equal(t, soon, r.Given(p, d).ID)

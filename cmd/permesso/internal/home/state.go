@@ -19,6 +19,7 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/security/audit"
 )
 
 // State is what status prints.
@@ -31,6 +32,7 @@ type State struct {
 	Claims     map[string]int `json:"unfinished"`
 	Workspaces []string       `json:"workspaces"`
 	Paused     []ipc.Pause    `json:"paused"`
+	Alarm      *audit.Alarm   `json:"alarm"`  // of the audit log; null: none
 	Health     *HealthReport  `json:"health"` // null if no daemon runs
 }
 
@@ -45,6 +47,9 @@ func (h *Home) State(running bool) (st *State, err error) {
 		st.Health = &health
 	}
 	if st.Workspaces, err = h.Store.Workspaces(context.Background()); err != nil {
+		return nil, err
+	}
+	if st.Alarm, err = audit.ReadAlarm(h.FS, h.Layout.Audit()); err != nil {
 		return nil, err
 	}
 	if st.Paused, err = h.Store.Pauses(); err != nil {
@@ -82,6 +87,9 @@ func (s *State) String() string {
 	if s.Health != nil {
 		b.WriteString(s.Health.lines())
 	}
+	if s.Alarm != nil {
+		fmt.Fprintf(&b, "\n⚠ audit log: %s\n  hint: %s", chat.Escape(s.Alarm.Reason), console.AlarmHint)
+	}
 	for _, p := range s.Paused {
 		fmt.Fprintf(&b, "\n⏸ %s", PauseLine(p))
 	}
@@ -116,6 +124,7 @@ func (s *State) Only(workspaces []string) *State {
 			st.Health.Status = HealthOK // a workspace that the approver does not see is paused
 		}
 	}
+	st.Alarm = nil // shown to the operator only
 	st.Pending, st.Claims = map[string]int{}, map[string]int{}
 	for _, ws := range st.Workspaces {
 		st.Pending[ws], st.Claims[ws] = s.Pending[ws], s.Claims[ws]

@@ -59,14 +59,15 @@ var plan = []rule{
 	{"approval/hints", nil},                                                      // what an operator can do about an error
 	{"approval/move", []string{"approval"}},                                      // chooses the next step
 	{"approval/apikey", []string{"approval", "approval/codec"}},                  // keys for the HTTP API
-	{"approval/store", []string{"approval"}},                                     // the store's interface, modes and errors
+	{"approval/store", []string{"approval", "approval/event"}},                   // the store's interface, the parts of a commit, errors
 	{"approval/submit", []string{"approval"}},                                    // what comes with a request
 	{"approval/decide", []string{"approval"}},                                    // what comes with a decision
 	{"approval/gate", []string{"approval"}},                                      // knows stores, policies and executors only as its own interfaces
 	{"approval/read", []string{"approval"}},                                      // the read model
 	{"approval/exec", []string{"approval"}},                                      // takes a receipt verifier as an interface
 
-	{"ipc", []string{"approval"}},
+	{"ipc/journal", []string{"approval/hints"}}, // a write-ahead journal of bytes
+	{"ipc", []string{"approval", "ipc/journal"}},
 	{"ipc/service", []string{"approval", "approval/read"}},
 	{"ipc/httpapi", []string{"approval", "approval/read", "ipc", "ipc/service"}},
 	{"ipc/mcp", []string{"approval", "ipc"}},
@@ -92,6 +93,7 @@ var plan = []rule{
 	{"security/secrets", []string{"approval", "approval/facts"}},
 	{"security/receipt", []string{"approval", "security/keyfile"}},
 	{"security/audit", []string{"approval"}},
+	{"security/audit/audittest", []string{"approval", "security/audit"}}, // test support: commits entries in memory
 	{"security/seal", []string{"approval", "security/keyfile"}},
 	{"security/keyfile", []string{"approval/hints"}}, // how both keep their keys: it knows neither
 
@@ -119,7 +121,7 @@ var plan = []rule{
 }
 
 // testSupport is linked into tests only.
-var testSupport = []string{"approval/gate/gatetest", "ipc/storetest", "chat/messagestest", "chat/cardtest", "chat/deliver/channeltest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "cmd/permesso/internal/widthtest", "cmd/permesso/internal/ruletest", "chat/telegram/botapi", "chat/email/mailserver"}
+var testSupport = []string{"security/audit/audittest", "approval/gate/gatetest", "ipc/storetest", "chat/messagestest", "chat/cardtest", "chat/deliver/channeltest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "cmd/permesso/internal/widthtest", "cmd/permesso/internal/ruletest", "chat/telegram/botapi", "chat/email/mailserver"}
 
 // homes says which packages may import a library, subpackages included. A library that is not listed
 // may be used anywhere.
@@ -134,7 +136,7 @@ var homes = []struct {
 	// The seam for the crash file system: ipc, and what must be crash-tested besides. That includes the keys:
 	// one that a power cut takes away makes every document unreadable.
 	{"github.com/spf13/afero", []string{
-		"ipc", "ipc/crashfs", "ipc/httpapi", "ipc/mcp", "ipc/hook", "ipc/client",
+		"ipc", "ipc/journal", "ipc/crashfs", "ipc/httpapi", "ipc/mcp", "ipc/hook", "ipc/client",
 		"security/audit", "security/keyfile", "approval/gate", "cmd/permesso/internal/crashtest",
 	}},
 	{"github.com/coreos/go-systemd", []string{daemon}},

@@ -80,7 +80,7 @@ func (m *Telegram) prepare(context.Context) error {
 	m.wait = &progressLine{out: m.out, live: console.IsTerminal(m.out)}
 	cfg := m.home.Config
 	if _, ok := cfg.Workspaces[m.Workspace]; m.Workspace != "" && !ok {
-		return noWorkspace(cfg, m.Workspace)
+		return noWorkspace(m.Workspace)
 	}
 	if m.Workspace == "" && len(cfg.Workspaces) > 1 && !m.interactive() {
 		return console.Fail(console.ExitUsage, "set --workspace to one of: "+strings.Join(home.WorkspaceNames(cfg), ", "), "--workspace is required: there is more than one")

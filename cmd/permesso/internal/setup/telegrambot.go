@@ -18,7 +18,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/permesso-dev/permesso/chat/telegram"
-	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -213,7 +212,7 @@ func SendTestMessages(ctx context.Context, a *console.Console, only string) erro
 		return err
 	}
 	if _, ok := h.Config.Workspaces[only]; only != "" && !ok {
-		return noWorkspace(h.Config, only)
+		return noWorkspace(only)
 	}
 	if h.Config.Telegram == nil {
 		return console.Fail(console.ExitError, "permesso telegram setup", "[channels.telegram] is not configured")
@@ -274,7 +273,7 @@ func tokenRefused(err error) error {
 	return console.Fail(console.ExitError, "get the token from @BotFather with /token", "%w", err)
 }
 
-func noWorkspace(cfg *config.Config, name string) error {
+func noWorkspace(name string) error {
 	return console.Fail(console.ExitUsage, "permesso workspace list shows the workspaces; permesso workspace add "+sandbox.ShellWord(name)+" creates it", "no workspace %.80q", name)
 }
 

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+)
+
+const allowHello = `
+[workspaces.default]
+autonomy = "supervised"
+[tools.hello]
+capability = "parse:local"
+verb = "say hello"
+args = {}
+handler = { kind = "none" }
+`
+
+// settleOne settles one request that a rule allows.
+func (h *rig) settleOne() string {
+	h.t.Helper()
+	id := h.ask(`{"tool_name":"hello"}`)
+	require.Equal(h.t, approval.StatusAutoApproved, h.response(id).Status)
+	return id
+}
+
+// verifies runs audit verify.
+func (h *rig) verifies(code int, args ...string) string {
+	h.t.Helper()
+	got, out, errs := h.run("", append([]string{"audit", "verify"}, args...)...)
+	require.Equal(h.t, code, got, out+errs)
+	return out + errs
+}
+
+// cutLog leaves the first n entries, and no checkpoint.
+func (h *rig) cutLog(n int) {
+	h.t.Helper()
+	name := filepath.Join(h.layout.Audit(), "log.jsonl")
+	b, err := os.ReadFile(name)
+	require.NoError(h.t, err)
+	lines := strings.SplitAfter(string(b), "\n")
+	require.NoError(h.t, os.RemoveAll(h.layout.Audit()))
+	require.NoError(h.t, os.Mkdir(h.layout.Audit(), 0o700))
+	if n > 0 {
+		require.NoError(h.t, os.WriteFile(name, []byte(strings.Join(lines[:n], "")), 0o600))
+	}
+}
+
+// A log that lost what was durable is an alarm, however it was cut, until the operator
+// acknowledges it.
+func TestCutLogIsAnAlarmUntilAcknowledged(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		why  string
+		end  func(d *daemonProcess)
+		left int
+		also string // of HOME, removed as well
+		says string
+	}{
+		{"after a kill", func(d *daemonProcess) {
+			d.stop() // what follows is in the journal, what was before is not
+			d = d.serve()
+			d.settleOne()
+			d.kill()
+		}, 1, "", "missing: they were durable"},
+		{"after a stop", (*daemonProcess).stop, 1, "", "missing: they were durable before the last stop"},
+		{"removed", (*daemonProcess).stop, 0, "", "entries 1 to"},
+		{"with the journal", (*daemonProcess).stop, 0, "journal", "is missing, of default/"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+			h := newRig(t, "default", allowHello)
+			d := h.serve()
+			h.settleOne()
+			h.verifies(console.ExitOK)
+			c.end(d)
+			h.cutLog(c.left)
+			if c.also != "" {
+				require.NoError(t, os.RemoveAll(filepath.Join(h.layout.Home, c.also)))
+			}
+
+			d = h.serve()
+			d.awaitLog("audit log alarm")
+			h.settleOne()
+			require.Contains(t, h.verifies(console.ExitRefused), c.says)
+			require.Contains(t, h.status().Alarm.Reason, c.says)
+			_, out, _ := h.run("", "status")
+			require.Contains(t, out, c.says)
+			_, out, _ = h.run("", "doctor")
+			require.Contains(t, out, c.says)
+			code, _, _ := h.run("", "audit", "acknowledge")
+			require.Equal(t, console.ExitUsage, code, "without a reason")
+			d.stop()
+			require.Contains(t, h.verifies(console.ExitRefused), c.says, "it stays")
+
+			d = h.serve()
+			d.awaitLog("audit log alarm")
+			h.must("audit", "acknowledge", "--reason", "it was me")
+			require.Contains(t, h.must("audit", "tail"), `reason="it was me"`)
+			require.Nil(t, h.status().Alarm)
+			d.stop()
+			h.verifies(console.ExitOK)
+			h.serve().awaitLog("serving")
+			require.Nil(t, h.status().Alarm, "nor does the next start raise it again")
+			h.verifies(console.ExitOK)
+		})
+	}
+}
+
+// What the journal has is written again after a kill, byte for byte.
+func TestLogIsCompletedFromTheJournal(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", allowHello)
+	d := h.serve()
+	id := h.settleOne()
+	d.kill()
+	before, err := os.ReadFile(filepath.Join(h.layout.Audit(), "log.jsonl"))
+	require.NoError(t, err)
+	h.cutLog(2)
+	require.Contains(t, h.verifies(console.ExitRefused), "no checkpoint covers", "it is complete, and the daemon signs it again")
+	after, err := os.ReadFile(filepath.Join(h.layout.Audit(), "log.jsonl"))
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(string(after), string(before)), "%s\n%s", before, after)
+	require.Contains(t, string(after), id, "also what the kill left out of the file")
+	d = h.serve()
+	d.awaitLog("serving")
+	d.stop()
+	h.verifies(console.ExitOK)
+	require.Nil(t, h.status().Alarm)
+}
+
+// The alarm can also be acknowledged while no daemon runs.
+func TestAlarmIsAcknowledgedWithoutADaemon(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", allowHello)
+	d := h.serve()
+	h.settleOne()
+	d.stop()
+	code, _, errs := h.run("", "audit", "acknowledge", "--reason", "x")
+	require.Equal(t, console.ExitRefused, code)
+	require.Contains(t, errs, "has no alarm")
+	h.cutLog(1)
+	h.verifies(console.ExitRefused)
+	h.must("audit", "acknowledge", "--reason", "it was me")
+	h.verifies(console.ExitOK)
+}
+
+func TestVerifyNamesAnAlteredRecord(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", allowHello)
+	d := h.serve()
+	h.settleOne()
+	id := h.settleOne()
+	d.stop()
+	h.verifies(console.ExitOK)
+	name := filepath.Join(h.layout.Records("default"), id+".json")
+	b, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(name, []byte(strings.Replace(string(b), "auto_approved", "auto_rejected", 1)), 0o600))
+	require.Contains(t, h.verifies(console.ExitRefused), "default/"+id)
+}
+
+// Only a witness shows that the whole state folder was set back.
+func TestWitness(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", allowHello)
+	d := h.serve()
+	h.settleOne()
+	d.stop()
+	old := h.copyHome()
+	d = h.serve()
+	h.settleOne()
+	d.stop()
+	file, piped := filepath.Join(h.dir, "witness"), filepath.Join(h.dir, "piped")
+	for range 2 {
+		h.must("audit", "witness", "--to", file)
+	}
+	first, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(first), "permesso\n"), "the same checkpoint once")
+	d = h.serve()
+	h.settleOne()
+	d.stop()
+	h.must("audit", "witness", "--to", file)
+	h.must("audit", "witness", "--to", "!cat > "+piped)
+	require.Contains(t, h.verifies(console.ExitOK, "--witness", file, "--witness", piped), "other proofs")
+
+	old.verifies(console.ExitOK)
+	for _, kept := range []string{file, piped} {
+		require.Contains(t, old.verifies(console.ExitRefused, "--witness", kept), "the end was cut off")
+	}
+	require.NoError(t, os.WriteFile(piped, nil, 0o600))
+	h.verifies(console.ExitRefused, "--witness", piped)
+	for _, to := range []string{"", "!", "!exit 3", h.dir} {
+		code, _, _ := h.run("", "audit", "witness", "--to", to)
+		require.NotZero(t, code, to)
+	}
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/doctor"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
+	"github.com/permesso-dev/permesso/ipc"
+)
+
+func (a *app) backupCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "backup DIR", Short: "Copy HOME into a new folder, also while the daemon runs", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: completeFolders,
+		RunE:              func(cmd *cobra.Command, pos []string) error { return a.backup(cmd.Context(), pos[0]) },
+	}
+}
+
+func (a *app) restoreCmd() *cobra.Command {
+	var check bool
+	c := &cobra.Command{
+		Use: "restore DIR", Short: "Check a backup, and show how to put it in place", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: completeFolders,
+		RunE: func(cmd *cobra.Command, pos []string) error {
+			if !check {
+				return console.Fail(console.ExitUsage, "permesso restore --check "+sandbox.ShellWord(pos[0])+" checks the copy and prints the commands: stop the daemon, move HOME away, copy the backup to HOME, start the daemon",
+					"restore puts nothing in place: it only checks, with --check")
+			}
+			return a.restoreCheck(cmd.Context(), pos[0])
+		},
+	}
+	c.Flags().BoolVar(&check, "check", false, "check the copy; change nothing")
+	return c
+}
+
+func completeFolders(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveFilterDirs
+}
+
+// backupResult is what backup prints.
+type backupResult struct {
+	Dir     string   `json:"dir"`
+	Files   int      `json:"files"`
+	Bytes   int64    `json:"bytes"`
+	HeldMS  int64    `json:"held_ms"` // how long the daemon committed nothing
+	Skipped []string `json:"skipped"` // no regular files
+	Config  string   `json:"config"`  // not in the copy; "": none
+}
+
+func (r *backupResult) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "copied %s (%d MiB) to %s", console.Plural(r.Files, "file"), r.Bytes>>20, console.OneLine(r.Dir))
+	if r.HeldMS > 0 {
+		fmt.Fprintf(&b, "; nothing was committed for %d ms", r.HeldMS)
+	}
+	b.WriteString("\nThe copy holds the secret keys: keep it as safe as HOME.")
+	if r.Config != "" {
+		fmt.Fprintf(&b, "\nNot in the copy: %s, and the secret files that it names.", console.OneLine(r.Config))
+	}
+	for _, name := range r.Skipped {
+		fmt.Fprintf(&b, "\nskipped, not a regular file: %s", console.OneLine(name))
+	}
+	fmt.Fprintf(&b, "\nnext: permesso restore --check %s", console.OneLine(r.Dir))
+	return b.String()
+}
+
+// backup creates the folder first: opening HOME may drop the privileges of root.
+func (a *app) backup(ctx context.Context, dir string) error {
+	home, err := config.LocateHome(a.HomeFlag, a.Env)
+	if err != nil {
+		return err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	r := &backupResult{Dir: dir}
+	if r.Config, err = config.Locate(a.ConfigFlag, a.Env); err != nil {
+		return err
+	}
+	c := &ipc.Copy{FS: ipc.OS(), From: ipc.Layout{Home: home}, To: dir}
+	if err := c.Prepare(); err != nil {
+		return err
+	}
+	err = a.ask(ctx, func(d *control.Client) error { return a.copyHome(ctx, d, c, r) })
+	a.Status("")
+	if err != nil {
+		return errors.Join(fmt.Errorf("backup: %w", err), discard(c))
+	}
+	return a.Print(r, r.String())
+}
+
+// discard removes a backup that failed.
+func discard(c *ipc.Copy) error {
+	if err := c.Discard(); err != nil {
+		return console.Wrap(console.ExitError, fmt.Errorf("remove the incomplete copy: %w", err), "remove "+c.To+" yourself: it is no backup")
+	}
+	return nil
+}
+
+func sameFolder(a, b string) bool {
+	x, err := os.Stat(a)
+	y, err2 := os.Stat(b)
+	return err == nil && err2 == nil && os.SameFile(x, y)
+}
+
+// backupPasses is the most passes before the daemon is asked to wait.
+const backupPasses = 5
+
+// copyHome makes passes until little has changed, and the last one while nothing is committed.
+func (a *app) copyHome(ctx context.Context, d *control.Client, c *ipc.Copy, r *backupResult) error {
+	if !sameFolder(d.Home, c.From.Home) {
+		return console.Fail(console.ExitError, "name it: --home "+d.Home, "the daemon that answers has its HOME in %s", d.Home)
+	}
+	drawn := time.Time{}
+	c.Step = func() {
+		if now := time.Now(); now.Sub(drawn) > 100*time.Millisecond {
+			drawn = now
+			a.Status(fmt.Sprintf("copying … %s, %d MiB", console.Plural(c.Files, "file"), c.Bytes>>20))
+		}
+	}
+	for range backupPasses {
+		if changed, err := c.Pass(ctx); err != nil || changed < 100 {
+			if err != nil {
+				return err
+			}
+			break
+		}
+	}
+	var err error
+	for range 3 {
+		began := time.Now()
+		err = d.Freeze(ctx, func() error { return c.Frozen(ctx) })
+		if d.Served {
+			r.HeldMS = time.Since(began).Milliseconds()
+		}
+		if !errors.Is(err, control.ErrThawed) {
+			break
+		}
+	}
+	if errors.Is(err, control.ErrThawed) {
+		return console.Wrap(console.ExitError, err, "copy to a faster disk, or stop the daemon first")
+	}
+	if err == nil {
+		err = c.Complete()
+	}
+	r.Files, r.Bytes, r.Skipped = c.Files, c.Bytes, append([]string{}, c.Skipped...)
+	return err
+}
+
+func (a *app) restoreCheck(ctx context.Context, dir string) error {
+	home, err := config.LocateHome(a.HomeFlag, a.Env)
+	if err != nil {
+		return err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	r, err := doctor.CheckCopy(ctx, a.Console, dir, home)
+	a.Status("")
+	if err != nil {
+		return err
+	}
+	return r.Report(a.Console)
+}
+
+func (a *app) diskStatus(ctx context.Context, d *control.Client) error {
+	st, err := d.Disk(ctx)
+	if err != nil {
+		return err
+	}
+	return a.Print(st, describeDisk(st, d.Served, time.Now()))
+}
+
+func describeDisk(d *ipc.DiskStatus, served bool, now time.Time) string {
+	ago := func(t time.Time) string { return now.Sub(t).Round(time.Second).String() + " ago" }
+	var b strings.Builder
+	if d.Failed != "" {
+		fmt.Fprintf(&b, "failed      %s\n", console.OneLine(d.Failed))
+	}
+	fmt.Fprintf(&b, "journal     %d segments of %d KiB, %d free", d.Segments, d.SegmentBytes>>10, d.Free)
+	if d.ReservedBytes > 0 {
+		fmt.Fprintf(&b, ", %d KiB reserved for outcomes", d.ReservedBytes>>10)
+	}
+	fmt.Fprintf(&b, "\ncheckpoint  %s", ago(d.LastCheckpoint))
+	if d.Oldest.IsZero() {
+		b.WriteString(", every commit is in the files")
+	} else {
+		fmt.Fprintf(&b, ", the oldest commit after it %s", ago(d.Oldest))
+	}
+	if d.LateFiles > 0 {
+		fmt.Fprintf(&b, "\nlate        %s committed and not yet written: permesso doctor checks the disk", console.Plural(d.LateFiles, "file"))
+	}
+	if !served {
+		b.WriteString("\ndaemon      not running")
+		return b.String()
+	}
+	fmt.Fprintf(&b, "\nlast minute %s\nsince start %s (%s)", describeRate(d.LastMinute), describeRate(d.Total), ago(d.Since))
+	return b.String()
+}
+
+func describeRate(r ipc.DiskRate) string {
+	return fmt.Sprintf("%.1f commits/s, %.1f syncs/s, %.1f KiB/s", r.CommitsPerSecond, r.GroupsPerSecond, r.BytesPerSecond/1024)
+}
