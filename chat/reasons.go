@@ -125,7 +125,7 @@ func (r renderer) whatWasRead(forms map[string]string, by, place, n string) stri
 		form += r.Strangers["first"]
 	}
 	tool := r.plainOrQuote(strings.TrimPrefix(by, "tool "))
-	return Format(chooseParts(form, args), "place", r.plainOrQuote(place), "tool", tool, "n", n)
+	return Format(chooseParts(form, args), "place", r.plainOrQuote(place), "tool", tool, "n", r.plainOrQuote(n))
 }
 
 // places says where a secret is. A name that is one is not repeated.

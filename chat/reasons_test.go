@@ -174,6 +174,21 @@ func TestRulingTextCannotControlTheScreen(t *testing.T) {
 	})
 }
 
+// A number that is none is shown like any other text.
+func TestNumberOfReadsIsText(t *testing.T) {
+	x := approval.Because("taint", "strangers", "mail:read", "strangers_n", "2\r\n3")
+	found := false
+	for code, args := range approval.ReasonCodes() {
+		if slices.Contains(args, "strangers") || slices.Contains(args, "strangers?") {
+			x.Code, found = code, true
+			shown := strings.Join(Style{}.Reasons(&approval.Pending{}, []approval.Reason{x}), "")
+			require.Contains(t, shown, "2\\r\\n3")
+			requireVisible(t, shown)
+		}
+	}
+	require.True(t, found)
+}
+
 // A reason without text still has its line.
 func TestEmptyReasonIsShown(t *testing.T) {
 	reasons := Style{}.Reasons(&approval.Pending{}, []approval.Reason{approval.Because("text", "text", "")})

@@ -127,7 +127,8 @@ func (s *session) closeCard(ctx context.Context, k approval.Key, x *sentCopy, st
 		to = phaseOver
 	}
 	shown := x.ShownHash
-	if msg := s.finalMessage(k, p, x, st); x.Message != "" && msg.hash() != shown {
+	// Without edits, the decision was not sent though its hash was stored: the outcome may have the same text.
+	if msg := s.finalMessage(k, p, x, st); x.Message != "" && (msg.hash() != shown || !s.traits.Edits) {
 		shown = msg.hash()
 		err := s.showOutcome(ctx, x, to, msg, st)
 		switch {

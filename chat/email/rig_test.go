@@ -139,6 +139,9 @@ func newRigOutside(t testing.TB, wait func()) *rig {
 	}
 	home := gatetest.New(t, o)
 	w.store, w.seal = home.Store, home.Seal
+	release, err := w.store.Lease(context.Background())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, release()) })
 	w.sentStore = &ipc.SentStore{Store: w.store, Channel: "email"}
 	w.restart()
 	t.Cleanup(func() { w.stop() })
@@ -275,7 +278,7 @@ func (w *rig) addPending(ws, id string, change ...func(*approval.Pending)) appro
 	}
 	body, err := p.Encode()
 	require.NoError(w.t, err)
-	require.NoError(w.t, w.store.Create(context.Background(), approval.DocPending, k, w.seal.Seal(approval.DocPending, k, body), store.Durable))
+	require.NoError(w.t, w.store.Commit(context.Background(), store.Op{Doc: approval.DocPending, Key: k, Bytes: w.seal.Seal(approval.DocPending, k, body), Mode: store.Volatile}))
 	return k
 }
 
@@ -317,7 +320,7 @@ func (w *rig) writeRecordBy(k approval.Key, status approval.Status, by, via stri
 	rec := approval.Record{Version: 1, RequestID: k.ID, Workspace: k.Workspace, Status: status, Decision: d, RequestedAt: w.clock.now(), EndedAt: w.clock.now(), Response: b}
 	body, err := rec.Encode()
 	require.NoError(w.t, err)
-	require.NoError(w.t, w.store.Create(context.Background(), approval.DocRecord, k, w.seal.Seal(approval.DocRecord, k, body), store.Durable))
+	require.NoError(w.t, w.store.Commit(context.Background(), store.Op{Doc: approval.DocRecord, Key: k, Bytes: w.seal.Seal(approval.DocRecord, k, body), Mode: store.Volatile}))
 	require.NoError(w.t, w.store.Remove(context.Background(), approval.DocPending, k))
 }
 

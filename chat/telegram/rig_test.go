@@ -131,7 +131,11 @@ func (h *rig) openGate() {
 	limits := approval.Limits{RequestSize: 4 << 20}
 	g := gatetest.New(h.t, gatetest.Options{
 		Dir: gatetest.MemoryFolder(h.t), Workspaces: []approval.Workspace{{Name: personal, Limits: limits}, {Name: other, Limits: limits}},
-		Gate: func(g *gate.Gate) { g.Settings, g.Executor, g.Changed = h, h.handler, h.changed },
+		Gate: func(g *gate.Gate) {
+			_, policy := g.Config()
+			g.Config = func() (gate.Settings, gate.Policy) { return h, policy }
+			g.Executor, g.Changed = h.handler, h.changed
+		},
 	})
 	g.Open()
 	g.Run(0)
@@ -204,7 +208,7 @@ func (h *rig) Refused(_ approval.Key, by approval.Person) {
 
 func (h *rig) decider() *gate.Decider {
 	return &gate.Decider{
-		Store: h.store, Seal: h.seal, May: h.May, Decided: h.gate.Wake,
+		Store: h.store, Seal: h.seal, May: h.May, Decided: h.gate.Decided,
 		Refused: func(k approval.Key, by approval.Person, _ string) { h.Refused(k, by) },
 	}
 }

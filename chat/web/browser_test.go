@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/web"
 )
 
 // browser simulates a browser: cookies, Origin and Sec-Fetch-Site.
@@ -217,4 +218,13 @@ func (s *stream) until(matches func(streamEvent) bool) streamEvent {
 			return e
 		}
 	}
+}
+
+// TestARowIsRemovedOnce: what is removed after the list of an event was read belongs to the
+// next event. Otherwise both remove the row, and the second finds none.
+func TestARowIsRemovedOnce(t *testing.T) {
+	ids := []string{"a", "b", "c"} // added with revisions 1 to 3, removed with 4 to 6
+	require.Equal(t, []string{"a"}, web.RemovedBetween(ids, 3, 4))
+	require.Equal(t, []string{"b", "c"}, web.RemovedBetween(ids, 4, 6))
+	require.Equal(t, []string{"a"}, web.RemovedBetween(ids, 1, 5), "b came after the first revision")
 }

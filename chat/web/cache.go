@@ -202,13 +202,14 @@ func (f *pendingCache) clear() {
 	f.removed, f.forgottenRev = nil, f.rev
 }
 
-// removedSince lists the items that existed at a revision and were removed since.
-// known is false if that revision is too old.
-func (f *pendingCache) removedSince(rev int64) (list []*item, known bool) {
+// removedBetween lists the items that existed at one revision and were removed up to
+// another. known is false if the first is too old. What was removed after the second is
+// listed the next time, and only then: a page removes a row once.
+func (f *pendingCache) removedBetween(rev, to int64) (list []*item, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, i := range f.removed {
-		if i.removed > rev && i.since <= rev {
+		if i.since <= rev && rev < i.removed && i.removed <= to {
 			list = append(list, &i)
 		}
 	}

@@ -1,5 +1,7 @@
 package web
 
+import "github.com/permesso-dev/permesso/approval"
+
 // Words are the texts that the code chooses.
 type Words = words
 
@@ -12,4 +14,24 @@ func SessionRoutes() (patterns []string) {
 		patterns = append(patterns, r.pattern)
 	}
 	return patterns
+}
+
+// RemovedBetween adds requests to an empty list and removes them, each with a revision of its
+// own, and returns the ids of those that existed at one revision and were removed up to another.
+func RemovedBetween(ids []string, rev, to int64) (removed []string) {
+	f := &pendingCache{}
+	f.init()
+	keys := make([]approval.Key, len(ids))
+	for n, id := range ids {
+		keys[n] = approval.Key{Workspace: "default", ID: id}
+		f.put(approval.StoredPending{Pending: &approval.Pending{RequestID: id, SourceGroup: "default"}, SHA256: id})
+	}
+	for _, k := range keys {
+		f.drop(k)
+	}
+	list, _ := f.removedBetween(rev, to)
+	for _, i := range list {
+		removed = append(removed, i.Pending.RequestID)
+	}
+	return removed
 }

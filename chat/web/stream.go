@@ -125,7 +125,7 @@ func (st *stream) collectChanges(items []*item, rev int64) (change, bool, error)
 	}
 	var html bytes.Buffer
 	if st.showsList && rev != st.shownRev {
-		removed, known := st.cache.removedSince(st.shownRev)
+		removed, known := st.cache.removedBetween(st.shownRev, rev)
 		c.Stale = !known || st.shownRev > rev
 		removed = st.filterVisible(st.se.user, st.rights, removed) // a user hears nothing of hidden requests
 		var added []*item

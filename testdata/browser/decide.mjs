@@ -22,7 +22,7 @@ async function key(page, name, done) {
   await page.waitForTimeout(600)
   for (const end = Date.now() + 60_000; !done(page.url()) && Date.now() < end;) {
     await page.keyboard.press(name)
-    await page.waitForURL((url) => done(String(url)), { timeout: 10_000, waitUntil: 'commit' }).catch(() => {})
+    await page.waitForURL((url) => done(String(url)), { timeout: 30_000, waitUntil: 'commit' }).catch(() => {})
   }
   assert.ok(done(page.url()), `key ${name} had no effect`)
 }

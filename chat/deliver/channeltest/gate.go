@@ -44,7 +44,7 @@ func newGate(t *testing.T, channel, approver string) *gateRig {
 	store, seal := g.home.Store, g.home.Seal
 	g.Viewer = &read.Viewer{Store: store, Seal: seal}
 	g.decider = &gate.Decider{
-		Store: store, Seal: seal, May: g.May, Decided: g.home.Gate.Wake,
+		Store: store, Seal: seal, May: g.May, Decided: g.home.Gate.Decided,
 		Refused: func(k approval.Key, by approval.Person, _ string) { g.Refused(k, by) },
 	}
 	g.sent = &sentStore{&ipc.SentStore{Store: store, Channel: channel}}

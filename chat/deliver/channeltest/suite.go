@@ -42,6 +42,7 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 	for name, test := range map[string]func(*rig){
 		"a decision by a button":          (*rig).decideByButton,
 		"a decision by a reply":           (*rig).decideByReply,
+		"a record after the decision":     (*rig).lateRecord,
 		"a stranger decides nothing":      (*rig).refuseStranger,
 		"a restart asks nothing twice":    (*rig).restart,
 		"a failure loses nothing":         (*rig).retry,
@@ -260,6 +261,22 @@ func (r *rig) decideByReply() {
 	require.Equal(r, "not today", r.gate.decision(k).Feedback)
 	r.awaitOutcome(m, "❌ Denied by ann")
 	r.await("the end of the record", func() bool { return r.letters() || !r.sent.has(`"state"`) })
+}
+
+// lateRecord: the channel handles the decision before the gate has written the record. The outcome is shown once, also
+// where the record adds nothing to the text of the decision.
+func (r *rig) lateRecord() {
+	k := r.gate.ask(1, "hello")
+	m := r.card(k)
+	r.gate.decider.Decided = nil // the gate learns of the decision below
+	r.Say(r.Approver, "3 not today", m.ID)
+	r.await("the decision", func() bool { return r.gate.decision(k) != nil })
+	r.await("the card with the decision", func() bool { return r.letters() || r.sent.has(`"phase":"decided"`) })
+	r.gate.home.Gate.Wake(k)
+	r.awaitOutcome(m, "❌ Denied by ann")
+	r.await("the end of the record", func() bool { return r.letters() || !r.sent.has(`"state"`) })
+	lacks := func(m Shown) bool { return !strings.Contains(m.Text, "❌ Denied by ann") }
+	require.True(r, r.letters() || len(slices.DeleteFunc(r.Shown(), lacks)) == 1, "one outcome")
 }
 
 func (r *rig) refuseStranger() {
