@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"slices"
@@ -32,7 +33,7 @@ type input struct {
 // so that the editor has no state besides its line.
 type keys struct {
 	now   func() time.Time
-	drain func() // reads out what waits to be read; may be nil
+	drain func() []byte // reads out what waits to be read; may be nil
 
 	mu        sync.Mutex
 	arrived   sync.Cond
@@ -42,7 +43,8 @@ type keys struct {
 	suspended bool      // no key counts
 	from      time.Time // a key that was read earlier does not count
 	typed     bool      // the line has characters
-	ended     int       // the card under which the last line was ended
+	cut       bool      // the beginning of the line was dropped, so its rest must not count
+	ended     int       // the card under which the last line was ended; noLine if its beginning was dropped
 	err       error
 }
 
@@ -51,6 +53,9 @@ func newKeys(now func() time.Time) *keys {
 	k.arrived.L = &k.mu
 	return k
 }
+
+// noLine is no card.
+const noLine = -1
 
 // emptyLine are the keys that empty the editor's line: ^E and ^U.
 func emptyLine() [][]byte { return [][]byte{{5}, {21}} }
@@ -61,13 +66,9 @@ func emptyLine() [][]byte { return [][]byte{{5}, {21}} }
 func (k *keys) draw(show func(lost bool)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	lost := k.typed
-	k.card++
-	k.queue, k.part, k.typed = emptyLine(), nil, false
+	lost := k.drop()
 	show(lost)
-	if k.drain != nil {
-		k.drain()
-	}
+	k.discard()
 	k.from = k.now().Add(settleTime)
 	k.arrived.Signal()
 }
@@ -76,19 +77,52 @@ func (k *keys) draw(show func(lost bool)) {
 func (k *keys) suspend() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.card++
-	k.queue, k.part, k.typed, k.suspended = emptyLine(), nil, false, true
+	k.drop()
+	k.suspended = true
 	k.arrived.Signal()
+}
+
+// stopped drops the line that was being typed and what waits to be read: it was typed while
+// this process did not run.
+func (k *keys) stopped() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.drop()
+	k.discard()
+	k.arrived.Signal()
+}
+
+// drop drops the line that was being typed. It returns false if the line was empty.
+func (k *keys) drop() (lost bool) {
+	lost = k.typed
+	k.card++
+	k.queue, k.part, k.typed = emptyLine(), nil, false
+	k.cut = k.cut || lost
+	return lost
+}
+
+// discard drops what waits to be read.
+func (k *keys) discard() {
+	if k.drain != nil {
+		k.ignore(k.drain())
+	}
+}
+
+// ignore is for keys that are dropped. The rest of their line must not count by itself:
+// of "no, not 1" only the 1 might be left.
+func (k *keys) ignore(b []byte) {
+	if i := bytes.LastIndexAny(b, "\r\n"); i >= 0 {
+		k.cut, b = false, b[i+1:]
+	}
+	k.cut = k.cut || bytes.ContainsFunc(b, unicode.IsPrint)
 }
 
 // resume drops what waits to be read, and lets keys count again.
 func (k *keys) resume() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.drain != nil {
-		k.drain()
-	}
-	k.suspended = false
+	k.discard()
+	k.suspended, k.cut = false, false // that was typed for another program
 }
 
 // take reads keys. The time of a key is that of the read.
@@ -97,6 +131,7 @@ func (k *keys) take(read func() ([]byte, error)) error {
 	defer k.mu.Unlock()
 	b, err := read()
 	if k.suspended || k.now().Before(k.from) {
+		k.ignore(b)
 		return err
 	}
 	k.part = append(k.part, b...)
@@ -136,6 +171,9 @@ func (k *keys) Read(b []byte) (int, error) {
 	switch {
 	case key[0] == '\r' || key[0] == '\n':
 		k.typed, k.ended = false, k.card
+		if k.cut {
+			k.cut, k.ended = false, noLine
+		}
 	case key[0] >= ' ' && key[0] != 0x7f:
 		k.typed = true
 	}

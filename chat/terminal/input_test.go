@@ -24,8 +24,76 @@ func TestKeysOfAStoppedProcess(t *testing.T) {
 	require.Equal(t, "\x05\x15", typed("1\r"), "only the keys that empty the line")
 	require.False(t, k.current(card), "a line that was ended before is not current")
 	drained := false
-	k.drain = func() { drained = true }
+	k.drain = func() []byte { drained = true; return nil }
 	k.resume()
 	require.True(t, drained, "what waits to be read")
 	require.Equal(t, "\x05\x15no", typed("no"))
+}
+
+// The rest of a line whose beginning was dropped does not count by itself, whatever dropped
+// the beginning. After Enter a new line counts.
+func TestTheRestOfALineDoesNotCount(t *testing.T) {
+	at := time.Unix(1000, 0)
+	tests := map[string]struct {
+		dropped func(k *keys, typed func(string))
+		counts  bool
+	}{
+		"typed too early": {func(k *keys, typed func(string)) {
+			k.draw(func(bool) {})
+			typed("no, not ")
+		}, false},
+		"typed before the card": {func(k *keys, typed func(string)) {
+			typed("no, not ")
+			k.draw(func(bool) {})
+		}, false},
+		"waiting when the card was drawn": {func(k *keys, _ func(string)) {
+			k.drain = func() []byte { return []byte("no, not ") }
+			k.draw(func(bool) {})
+		}, false},
+		"ended too early": {func(k *keys, typed func(string)) {
+			k.draw(func(bool) {})
+			typed("no")
+			typed("\r")
+		}, true},
+		"while stopped": {func(k *keys, typed func(string)) {
+			typed("4 be br")
+			k.drain = func() []byte { return []byte("ief\rno, not ") }
+			k.stopped()
+		}, false},
+		"half of a line, then stopped": {func(k *keys, typed func(string)) {
+			typed("4 be br")
+			k.drain = func() []byte { return nil }
+			k.stopped()
+		}, false},
+		"an arrow": {func(k *keys, typed func(string)) {
+			k.draw(func(bool) {})
+			typed("\x05\x15")
+		}, true},
+		"typed for the shell": {func(k *keys, typed func(string)) {
+			k.suspend()
+			typed("fg")
+			k.resume()
+		}, true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			now := at
+			k := newKeys(func() time.Time { return now })
+			read := make([]byte, 16)
+			typed := func(text string) {
+				require.NoError(t, k.take(func() ([]byte, error) { return []byte(text), nil }))
+				for len(k.queue) > 0 {
+					_, err := k.Read(read)
+					require.NoError(t, err)
+				}
+			}
+			test.dropped(k, typed)
+			k.drain = nil
+			now = now.Add(settleTime)
+			typed("1\r")
+			require.Equal(t, test.counts, k.current(input{"1", k.ended}))
+			typed("1\r")
+			require.True(t, k.current(input{"1", k.ended}), "after Enter")
+		})
+	}
 }

@@ -86,15 +86,15 @@ const (
 	stopTime = 4 * pollTime
 )
 
-// wait waits until read would not block. It returns an error at the end. What was typed
-// while this process was stopped is dropped: a signal that stops it at once cannot be handled.
-func (t *tty) wait() error {
+// wait waits until read would not block. It returns an error at the end. It calls stopped
+// after this process was stopped: a signal that stops it at once cannot be handled.
+func (t *tty) wait(stopped func()) error {
 	for {
 		fds := []unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLIN}, {Fd: int32(t.wake[0].Fd()), Events: unix.POLLIN}}
 		began := time.Now()
 		n, err := unix.Poll(fds, int(pollTime/time.Millisecond))
 		if t.stoppedSince(began) && fds[1].Revents == 0 {
-			t.drain()
+			stopped()
 			continue
 		}
 		switch {
@@ -145,12 +145,14 @@ func (t *tty) read() ([]byte, error) {
 	return b[:n], nil
 }
 
-// drain drops what waits.
-func (t *tty) drain() {
+// drain reads out what waits.
+func (t *tty) drain() (all []byte) {
 	for {
-		if b, err := t.read(); err != nil || len(b) == 0 {
-			return
+		b, err := t.read()
+		if err != nil || len(b) == 0 {
+			return all
 		}
+		all = append(all, b...)
 	}
 }
 
@@ -174,7 +176,7 @@ func (t *tty) readInto(k *keys) (stop func()) {
 	go func() {
 		defer close(done)
 		defer k.end()
-		for t.wait() == nil {
+		for t.wait(k.stopped) == nil {
 			if k.take(t.read) != nil {
 				return
 			}

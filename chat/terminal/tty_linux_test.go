@@ -50,7 +50,7 @@ func TestDrainDoesNotWait(t *testing.T) {
 		require.NoError(t, err)
 		var both sync.WaitGroup
 		for range 2 {
-			both.Go(x.drain)
+			both.Go(func() { x.drain() })
 		}
 		drained := make(chan struct{})
 		go func() { both.Wait(); close(drained) }()

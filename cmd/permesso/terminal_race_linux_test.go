@@ -142,6 +142,7 @@ func shownAt(all []shownCard, at time.Time) (c shownCard) {
 type typedLine struct {
 	text        string
 	first, last time.Time // when the first and the last key were typed
+	used        bool      // it gave a decision
 }
 
 // terminalRig is a daemon on a pseudo-terminal.
@@ -351,11 +352,12 @@ func (w *terminalRig) verdicts() (decided int, wrong []string) {
 }
 
 // whyWrong looks for a line that gives this decision about the card that it was typed
-// for. "" if there is one.
+// for. "" if there is one: a line gives one decision at most. How long the daemon took does
+// not matter, for a busy machine takes seconds.
 func (w *terminalRig) whyWrong(all []shownCard, marker, short string, d *approval.Decision) string {
 	var tried []string
-	for _, l := range w.lines {
-		if !decides(l.text, d) || l.last.After(d.DecidedAt) || d.DecidedAt.Sub(l.last) > 5*time.Second {
+	for i, l := range w.lines {
+		if l.used || !decides(l.text, d) || l.last.After(d.DecidedAt) {
 			continue
 		}
 		first, last := shownAt(all, l.first), shownAt(all, l.last)
@@ -368,10 +370,12 @@ func (w *terminalRig) whyWrong(all []shownCard, marker, short string, d *approva
 		case !named && l.first.Sub(first.at) < settleTolerance:
 			tried = append(tried, fmt.Sprintf("%q was typed %s after the card appeared", l.text, l.first.Sub(first.at)))
 		default:
+			w.lines[i].used = true
 			return ""
 		}
 	}
-	return fmt.Sprintf("%s %s: %v", marker, d.Verdict, tried)
+	return fmt.Sprintf("%s %s, code %q, text %q, at %s: %q", marker, d.Verdict, d.Code, d.Note+d.Feedback+d.Override,
+		d.DecidedAt.Format(time.StampMilli), tried)
 }
 
 func shownBefore(all []shownCard, marker string, at time.Time) bool {
