@@ -51,7 +51,7 @@ func inodeOf(st *unix.Stat_t) inode {
 // openHostile opens a folder, which may be a mount point but not a link. The elements of
 // dir above the last are trusted.
 func openHostile(dir string) (*hostile, error) {
-	fd, err := openPath(dir, folderFlags)
+	fd, err := openPath(dir, folderFlags, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open folder %s: %w", dir, err)
 	}

@@ -141,7 +141,7 @@ func (h *hostile) nameExists(fd int) (bool, error) {
 // reopen opens the file of pathFD for reading; by its name only without /proc.
 func (h *hostile) reopen(pathFD, dir int, name string) (fd int, err error) {
 	const flags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY
-	fd, err = openPath(h.proc+strconv.Itoa(pathFD), flags)
+	fd, err = openPath(h.proc+strconv.Itoa(pathFD), flags, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return h.openat(dir, name, flags)
 	}

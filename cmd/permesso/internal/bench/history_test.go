@@ -13,6 +13,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/security/audit"
+	"github.com/permesso-dev/permesso/security/audit/audittest"
 )
 
 const historyRequests = 100_000 // in the log
@@ -47,6 +48,7 @@ func BenchmarkHistory(b *testing.B) {
 func (r *rig) writeHistory(n int) {
 	log, err := audit.OpenSigned(r.fs, r.Layout.Audit(), time.Now, audit.Keys{})
 	require.NoError(r.b, err)
+	audittest.Attach(log)
 	first := time.Now().Add(-30 * 24 * time.Hour).UTC()
 	for i := range n {
 		at := first.Add(time.Duration(i) * 30 * 24 * time.Hour / time.Duration(n))

@@ -53,6 +53,8 @@ func (e *lastJob) Run(ctx context.Context, job approval.Job) approval.Effect {
 // newRig creates a home. It starts nothing.
 func newRig(b *testing.B, change ...func(*gatetest.Options)) *rig {
 	b.Helper()
+	delete(units, b.Name())
+	unit(b)
 	r := &rig{b: b, fs: &countingFS{FS: ipc.OS()}}
 	tools := gatetest.Tools()
 	tools["none"], tools["true"] = tools["note"], tools["run"]
