@@ -155,6 +155,10 @@ func (s *Service) Wait(ctx context.Context, c *Client, id string, timeout time.D
 	for last := false; ; {
 		woken, unsubscribe := s.hub.subscribe(c.key(id))
 		st, err := s.Find(ctx, c, id) // after subscribing: no change is missed
+		if !c.StillValid() {          // after reading: it may have been revoked since the client was let in
+			unsubscribe()
+			return read.Story{}, ErrRevoked
+		}
 		if err != nil || st.Record != nil || last {
 			unsubscribe()
 			return st, err
@@ -170,9 +174,6 @@ func (s *Service) Wait(ctx context.Context, c *Client, id string, timeout time.D
 			return st, ctx.Err()
 		}
 		unsubscribe()
-		if !c.StillValid() {
-			return read.Story{}, ErrRevoked
-		}
 	}
 }
 

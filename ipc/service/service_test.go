@@ -46,7 +46,10 @@ func TestWait(t *testing.T) {
 		a := &service.Client{Workspace: "w", ID: "a", StillValid: func() bool { return !revoked.Load() }}
 		ctx, began := t.Context(), time.Now()
 
-		for _, c := range []*service.Client{{Workspace: "w", ID: "b"}, {Workspace: "other", ID: "a", All: true}} {
+		valid := func() bool { return true }
+		for _, c := range []*service.Client{
+			{Workspace: "w", ID: "b", StillValid: valid}, {Workspace: "other", ID: "a", All: true, StillValid: valid},
+		} {
 			_, err := s.Wait(ctx, c, k.ID, time.Minute, nil)
 			require.ErrorIs(t, err, decide.ErrUnknown)
 			_, err = s.Cancel(ctx, c, k.ID)
@@ -83,5 +86,9 @@ func TestWait(t *testing.T) {
 		time.AfterFunc(time.Second, func() { revoked.Store(true); s.Changed(k) })
 		_, err = s.Wait(ctx, a, k.ID, time.Minute, nil)
 		require.ErrorIs(t, err, service.ErrRevoked)
+
+		view.ended.Store(true)
+		_, err = s.Wait(ctx, a, k.ID, time.Minute, nil)
+		require.ErrorIs(t, err, service.ErrRevoked, "revoked between the check of the key and the first look")
 	})
 }
