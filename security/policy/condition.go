@@ -94,7 +94,11 @@ func typeName(kind string) string {
 
 // readAsText says whether values of a type are only text to a rule.
 func readAsText(kind string) bool {
-	return slices.Contains([]string{"", facts.TypeText, facts.TypeTable, facts.TypeDiff, facts.TypeProgram}, kind)
+	switch kind {
+	case "", facts.TypeText, facts.TypeTable, facts.TypeDiff, facts.TypeProgram:
+		return true
+	}
+	return false
 }
 
 // condition is a Condition, compiled.
@@ -241,19 +245,19 @@ func (t *tally) result() matchResult {
 func (c *condition) match(q *request, how reading) matchResult {
 	v := q.value(c)
 	switch {
-	case c.isEmpty() && (v == none || v.raw[0].Kind() == 'n' || string(compact(v.raw[0])) == "[]"):
+	case c.isEmpty() && (v == none || v.elements[0].raw.Kind() == 'n' || string(compact(v.elements[0].raw)) == "[]"):
 		return yes
 	case v == none:
 		return unknown
-	case len(v.raw) == 1 && !v.missing:
-		return c.matchValue(q, v, 0, how)
+	case len(v.elements) == 1 && !v.missing:
+		return c.matchValue(q, v, &v.elements[0], how)
 	}
 	all := tally{how: how}
 	if v.missing {
 		all.add(unknown)
 	}
-	for i := range v.raw {
-		all.add(c.matchValue(q, v, i, how))
+	for i := range v.elements {
+		all.add(c.matchValue(q, v, &v.elements[i], how))
 	}
 	return all.result()
 }
@@ -305,39 +309,38 @@ func members(v approval.Raw, path []string) (values []approval.Raw, missing bool
 }
 
 // matchValue evaluates the condition on one value. Each part must hold.
-func (c *condition) matchValue(q *request, v *value, i int, how reading) matchResult {
-	raw := v.raw[i]
-	if raw.Kind() == 'n' && (c.Equals == nil || c.equals.Value.Kind() != 'n') {
+func (c *condition) matchValue(q *request, v *value, x *element, how reading) matchResult {
+	if x.raw.Kind() == 'n' && (c.Equals == nil || c.equals.Value.Kind() != 'n') {
 		return unknown
 	}
 	worst := yes
 	if c.Equals != nil {
-		worst = min(worst, c.matchEqual(q, v.typeOf(i), raw, how))
+		worst = min(worst, c.matchEqual(q, &x.is, x.raw, how))
 	}
 	if c.max != nil || c.min != nil {
-		worst = min(worst, c.matchBounds(q, v, i, how))
+		worst = min(worst, c.matchBounds(q, x, how))
 	}
 	if c.matches != nil || c.Contains != "" {
-		worst = min(worst, c.matchText(v, i, how))
+		worst = min(worst, c.matchText(x, how))
 	}
 	if c.Is != nil {
-		worst = min(worst, c.matchPatterns(q, v, i, how))
+		worst = min(worst, c.matchPatterns(q, v, x, how))
 	}
 	return worst
 }
 
 // matchPatterns evaluates the patterns by the type of the argument.
-func (c *condition) matchPatterns(q *request, v *value, i int, how reading) matchResult {
-	kind := v.typeOf(i).Type
+func (c *condition) matchPatterns(q *request, v *value, x *element, how reading) matchResult {
+	kind := x.is.Type
 	switch {
 	case kind == facts.TypeCommand:
-		return c.matchCommand(v, v.raw[i], how)
-	case !v.isText[i]:
+		return c.matchCommand(v, x.raw, how)
+	case !x.isText:
 		return unknown
 	}
 	all := tally{how: how}
-	for _, t := range v.texts[i] {
-		all.add(c.matchPattern(q, kind, t, how))
+	for i := range x.texts {
+		all.add(c.matchPattern(q, kind, &x.texts[i], how))
 	}
 	return all.result()
 }
