@@ -245,7 +245,7 @@ func (t *tally) result() matchResult {
 func (c *condition) match(q *request, how reading) matchResult {
 	v := q.value(c)
 	switch {
-	case c.isEmpty() && (v == none || v.elements[0].raw.Kind() == 'n' || string(compact(v.elements[0].raw)) == "[]"):
+	case c.isEmpty() && (v == none || v.elements[0].isNull || string(compact(v.elements[0].raw)) == "[]"):
 		return yes
 	case v == none:
 		return unknown
@@ -310,7 +310,7 @@ func members(v approval.Raw, path []string) (values []approval.Raw, missing bool
 
 // matchValue evaluates the condition on one value. Each part must hold.
 func (c *condition) matchValue(q *request, v *value, x *element, how reading) matchResult {
-	if x.raw.Kind() == 'n' && (c.Equals == nil || c.equals.Value.Kind() != 'n') {
+	if x.isNull && (c.Equals == nil || c.equals.Value.Kind() != 'n') {
 		return unknown
 	}
 	worst := yes
@@ -363,7 +363,7 @@ func (c *condition) matchPattern(q *request, kind string, t *text, how reading) 
 // textsOf lists the texts of a value: one, or the elements of a list. A number or a boolean
 // in a list counts as it is written.
 func textsOf(v approval.Raw) (texts []string, ok bool) {
-	if text, ok := (codec.Field{Value: v}).Text(); ok {
+	if text, ok := textOf(v); ok {
 		return []string{text}, true
 	}
 	items, err := codec.Items(v)
@@ -371,7 +371,7 @@ func textsOf(v approval.Raw) (texts []string, ok bool) {
 		return nil, false
 	}
 	for _, item := range items {
-		text, isText := codec.Field{Value: item}.Text()
+		text, isText := textOf(item)
 		switch kind := item.Kind(); {
 		case isText:
 		case kind == '0', kind == 't', kind == 'f':
@@ -382,6 +382,16 @@ func textsOf(v approval.Raw) (texts []string, ok bool) {
 		texts = append(texts, text)
 	}
 	return texts, true
+}
+
+// textOf is the text of a JSON string. Most have no escape, and need no decoder.
+func textOf(v approval.Raw) (string, bool) {
+	n := len(v)
+	if n >= 2 && v[0] == '"' && v[n-1] == '"' &&
+		!slices.ContainsFunc(v[1:n-1], func(c byte) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) {
+		return string(v[1 : n-1]), true
+	}
+	return codec.Field{Value: v}.Text()
 }
 
 // matchEqual compares with one JSON value. Paths are compared as patterns are, so that a

@@ -91,16 +91,17 @@ func matchPlace(is []pattern, t *text, isURL bool, how reading) matchResult {
 }
 
 // plainHost is the host of a URL, or a host itself, "" if programs may read another one.
-func (t *text) plainHost(isURL bool) (string, facts.Place) {
+func (t *text) plainHost(isURL bool) (string, *facts.Place) {
 	if strings.ContainsFunc(t.as, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\\' }) ||
 		!isURL && strings.Contains(t.as, "/") {
-		return "", facts.Place{}
+		return "", nil
 	}
-	var v facts.Place
+	var v *facts.Place
 	if isURL {
-		v = *t.placeOf()
+		v = t.placeOf()
 	} else {
-		v = facts.PlaceOf("https://" + t.as)
+		p := facts.PlaceOf("https://" + t.as)
+		v = &p
 	}
 	host := hostName(v.Host)
 	_, isIP := facts.ParseIP(host)
@@ -323,7 +324,7 @@ func parseRecipient(text string) (address facts.Recipient, ok bool) {
 // matchRecipients compares the recipients in one text with patterns.
 func matchRecipients(is []pattern, t *text, how reading) matchResult {
 	if t.recipients == nil {
-		t.recipients, _ = facts.Recipients(t.as)
+		t.recipients = recipientsIn(t.as)
 	}
 	all := tally{how: how}
 	for i := range t.recipients {
@@ -341,24 +342,38 @@ func matchRecipients(is []pattern, t *text, how reading) matchResult {
 	return all.result()
 }
 
+// recipientRead is a recipient. Programs may read a doubtful one differently.
+type recipientRead struct {
+	facts.Recipient
+	doubtful bool
+}
+
+func recipientsIn(text string) []recipientRead {
+	read, _ := facts.Recipients(text)
+	all := make([]recipientRead, len(read))
+	for i, r := range read {
+		quoted := r.Address != "" && strings.ContainsAny(localOf(r.Address), "()\"") // some programs drop a part
+		all[i] = recipientRead{r, quoted || r.Address == "" && (strings.ContainsAny(strings.TrimPrefix(r.Text, "@"), "@:;<>()\"") || r.Text == "")}
+	}
+	return all
+}
+
 // unquoted are the recipients that a program may read in another spelling: in lower case and
 // other widths, without quotation marks and brackets around them.
-func unquoted(recipients []facts.Recipient) []facts.Recipient {
-	all := []facts.Recipient{}
+func unquoted(recipients []recipientRead) []recipientRead {
+	all := []recipientRead{}
 	for _, r := range recipients {
 		written := cmp.Or(r.Address, r.Text)
 		if plain := strings.Trim(fold(written), "'\"`<> ."); plain != written {
-			again, _ := facts.Recipients(plain)
-			all = append(all, again...)
+			all = append(all, recipientsIn(plain)...)
 		}
 	}
 	return all
 }
 
-func matchRecipient(is []pattern, r *facts.Recipient, how reading) matchResult {
+func matchRecipient(is []pattern, r *recipientRead, how reading) matchResult {
 	best := no
-	quoted := r.Address != "" && strings.ContainsAny(localOf(r.Address), "()\"") // some programs drop a part
-	if quoted || r.Address == "" && (strings.ContainsAny(strings.TrimPrefix(r.Text, "@"), "@:;<>()\"") || r.Text == "") {
+	if r.doubtful {
 		best = unknown
 	}
 	for i := range is {
@@ -366,11 +381,11 @@ func matchRecipient(is []pattern, r *facts.Recipient, how reading) matchResult {
 		case p.recipient == nil:
 			best = max(best, unknown)
 		case how == narrow:
-			best = max(best, yesIf(sameRecipient(p.recipient, r)))
+			best = max(best, yesIf(sameRecipient(p.recipient, &r.Recipient)))
 		case r.Address == "" && p.recipient.Domain != "":
 			best = max(best, unknown) // it may be another name of the address
 		default:
-			best = max(best, yesIf(sameRecipientWide(p.recipient, r)))
+			best = max(best, yesIf(sameRecipientWide(p.recipient, &r.Recipient)))
 		}
 	}
 	return best

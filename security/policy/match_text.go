@@ -187,7 +187,7 @@ func (c *condition) matchBounds(q *request, x *element, how reading) matchResult
 	all := tally{how: how}
 	for i := range numbers {
 		t := &numbers[i]
-		if how == narrow && x.is.Type == facts.TypeAmount && thousands.MatchString(t.as) {
+		if how == narrow && x.is.Type == facts.TypeAmount && isThousands(t.as) {
 			all.add(unknown)
 			continue
 		}
@@ -196,8 +196,11 @@ func (c *condition) matchBounds(q *request, x *element, how reading) matchResult
 	return min(worst, all.result())
 }
 
-// thousands is an amount that some people read as thousands: 1.000.
-var thousands = regexp.MustCompile(`^[0-9]{1,3}\.[0-9]{3}$`)
+// isThousands says whether some people read an amount as thousands: 1.000.
+func isThousands(s string) bool {
+	whole, fraction, _ := strings.Cut(s, ".")
+	return whole != "" && len(whole) <= 3 && len(fraction) == 3 && strings.Trim(whole+fraction, "0123456789") == ""
+}
 
 // zero is the least amount that an allow without min matches.
 var zero = newNumber("0")

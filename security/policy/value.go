@@ -32,6 +32,7 @@ type value struct {
 type element struct {
 	raw    approval.Raw
 	is     approval.Argument // how it is read
+	isNull bool
 	isText bool
 	texts  []text
 	number []text // its text if it is a number alone
@@ -47,16 +48,16 @@ type text struct {
 	hidden      bool // it has invisible characters
 	path        *namedPath
 	lines       []string // as written and folded, the whole first
-	recipients  []facts.Recipient
-	unquoted    []facts.Recipient // in other spellings
+	recipients  []recipientRead
+	unquoted    []recipientRead // in other spellings
 	authorities []authority
 	looked      bool
 	host        string       // as all programs read it; "": they may read another one
-	place       facts.Place  // of host
+	place       *facts.Place // of host
 	url         *facts.Place // of the text as a URL
 	oddRead     bool         // odd is known
 	odd         bool         // programs may read different hosts in it
-	spellings   []string
+	named       []wideName
 	number      *number
 }
 
@@ -108,7 +109,7 @@ func (q *request) find(c *condition) *value {
 
 // read fills an element, whose type is known if its argument is declared.
 func (v *value) read(x *element, raw approval.Raw) {
-	x.raw = raw
+	x.raw, x.isNull = raw, raw.Kind() == 'n'
 	if x.is == (approval.Argument{}) {
 		x.is = memberType(raw) // as it stands there
 	}
