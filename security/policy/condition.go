@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -112,6 +114,7 @@ type condition struct {
 	is                []pattern
 	max, min          *number
 	matches, matchAny *regexp.Regexp // narrow and wide
+	needed            string         // a part of every text in ASCII that they match, in lower case
 	part              string         // Contains, folded
 }
 
@@ -207,7 +210,33 @@ func (c *condition) compileMatches() (err error) {
 		return fmt.Errorf("the condition on %s: %w", c.Field, err)
 	}
 	c.matchAny, err = regexp.Compile(`(?is)\A(?:` + c.Matches + `)\z`)
+	c.needed = neededPart(c.Matches)
 	return err
+}
+
+// neededPart is the longest text that stands in an expression outside of all operators, in
+// lower case. To look for it takes less time than to match. It is in ASCII, where each letter
+// has one lower case.
+func neededPart(expression string) (longest string) {
+	tree, err := syntax.Parse(expression, syntax.Perl)
+	if err != nil {
+		return ""
+	}
+	parts := []*syntax.Regexp{tree}
+	if tree.Op == syntax.OpConcat {
+		parts = tree.Sub
+	}
+	for _, part := range parts {
+		text := strings.ToLower(string(part.Rune))
+		if part.Op == syntax.OpLiteral && len(text) > len(longest) && isASCII(string(part.Rune)) {
+			longest = text
+		}
+	}
+	return longest
+}
+
+func isASCII(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII })
 }
 
 // reading is how a rule reads what it compares. An allow reads narrowly, a deny and an ask

@@ -39,9 +39,10 @@ func (c *condition) matchText(x *element, how reading) matchResult {
 
 func (c *condition) matchExpression(t *text, isURL bool, how reading) matchResult {
 	if how == narrow {
-		return yesIf(!t.isBroken() && c.matches.MatchString(t.as))
+		return yesIf(!t.isBroken() && t.mayHave(c.needed) && c.matches.MatchString(t.as))
 	}
 	switch {
+	case !isURL && !t.mayHave(c.needed):
 	case slices.ContainsFunc(t.forms(), c.matchAny.MatchString), isURL && slices.ContainsFunc(t.urls(), c.matchAny.MatchString):
 		return yes
 	case isURL && t.oddPlace():

@@ -43,9 +43,10 @@ type element struct {
 type text struct {
 	as          string
 	folded      *string
-	marked      bool // broken and hidden are known
-	broken      bool // it has a line break
-	hidden      bool // it has invisible characters
+	marked      bool   // broken and hidden are known
+	broken      bool   // it has a line break
+	hidden      bool   // it has invisible characters
+	lower       string // in lower case; "": it is not in ASCII
 	path        *namedPath
 	lines       []string // as written and folded, the whole first
 	recipients  []recipientRead
@@ -169,7 +170,16 @@ func (t *text) forms() []string {
 func (t *text) mark() {
 	if !t.marked {
 		t.marked, t.broken, t.hidden = true, hasLineBreak(t.as), strings.ContainsFunc(t.as, isInvisible)
+		if isASCII(t.as) {
+			t.lower = strings.ToLower(t.as)
+		}
 	}
+}
+
+// mayHave says whether one of its forms may have a part that is in ASCII and in lower case.
+func (t *text) mayHave(part string) bool {
+	t.mark()
+	return t.lower == "" || strings.Contains(t.lower, part) || strings.Contains(t.fold(), part)
 }
 
 // isBroken says whether some program takes a part of it for a line.
