@@ -228,7 +228,7 @@ func (n Names) Include(name string) bool { return n.match(name) == yes }
 
 func (n Names) match(name string) matchResult {
 	for _, pattern := range n {
-		if matchName(pattern, name) == yes {
+		if pattern == name || strings.HasSuffix(pattern, "*") && strings.HasPrefix(name, pattern[:len(pattern)-1]) {
 			return yes
 		}
 	}
@@ -237,11 +237,6 @@ func (n Names) match(name string) matchResult {
 
 // exactly says whether a name stands among the names, without a star.
 func (n Names) exactly(name string) bool { return name != "" && slices.Contains(n, name) }
-
-func matchName(pattern, name string) matchResult {
-	prefix, star := strings.CutSuffix(pattern, "*")
-	return yesIf(pattern == name || star && strings.HasPrefix(name, prefix))
-}
 
 func badPattern(pattern string) bool {
 	star := strings.IndexByte(pattern, '*')
