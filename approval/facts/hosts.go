@@ -56,8 +56,8 @@ func hostPlace(host string) Place {
 	if ascii != host {
 		p.Written, host = host, ascii
 	}
-	_, err := netip.ParseAddr(host)
-	p.IP = err == nil || endsInNumber(host)
+	_, isIP := ParseIP(host)
+	p.IP = isIP || endsInNumber(host)
 	for label := range strings.SplitSeq(strings.ToLower(host), ".") {
 		p.Punycode = p.Punycode || strings.HasPrefix(label, "xn--")
 	}
@@ -68,6 +68,16 @@ func hostPlace(host string) Place {
 		p.Unicode = decoded
 	}
 	return p
+}
+
+// ParseIP is netip.ParseAddr. It refuses a name without it, because most hosts are names, and
+// the error costs more than the rest.
+func ParseIP(host string) (netip.Addr, bool) {
+	if !strings.Contains(host, ":") && strings.Trim(host, "0123456789.") != "" {
+		return netip.Addr{}, false
+	}
+	a, err := netip.ParseAddr(host)
+	return a, err == nil
 }
 
 // asciiHost is a host in the ASCII form that programs look up. A host in ASCII is returned

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -94,7 +96,11 @@ func typeName(kind string) string {
 
 // readAsText says whether values of a type are only text to a rule.
 func readAsText(kind string) bool {
-	return slices.Contains([]string{"", facts.TypeText, facts.TypeTable, facts.TypeDiff, facts.TypeProgram}, kind)
+	switch kind {
+	case "", facts.TypeText, facts.TypeTable, facts.TypeDiff, facts.TypeProgram:
+		return true
+	}
+	return false
 }
 
 // condition is a Condition, compiled.
@@ -108,6 +114,7 @@ type condition struct {
 	is                []pattern
 	max, min          *number
 	matches, matchAny *regexp.Regexp // narrow and wide
+	needed            string         // a part of every text in ASCII that they match, in lower case
 	part              string         // Contains, folded
 }
 
@@ -203,7 +210,33 @@ func (c *condition) compileMatches() (err error) {
 		return fmt.Errorf("the condition on %s: %w", c.Field, err)
 	}
 	c.matchAny, err = regexp.Compile(`(?is)\A(?:` + c.Matches + `)\z`)
+	c.needed = neededPart(c.Matches)
 	return err
+}
+
+// neededPart is the longest text that stands in an expression outside of all operators, in
+// lower case. To look for it takes less time than to match. It is in ASCII, where each letter
+// has one lower case.
+func neededPart(expression string) (longest string) {
+	tree, err := syntax.Parse(expression, syntax.Perl)
+	if err != nil {
+		return ""
+	}
+	parts := []*syntax.Regexp{tree}
+	if tree.Op == syntax.OpConcat {
+		parts = tree.Sub
+	}
+	for _, part := range parts {
+		text := strings.ToLower(string(part.Rune))
+		if part.Op == syntax.OpLiteral && len(text) > len(longest) && isASCII(string(part.Rune)) {
+			longest = text
+		}
+	}
+	return longest
+}
+
+func isASCII(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII })
 }
 
 // reading is how a rule reads what it compares. An allow reads narrowly, a deny and an ask
@@ -241,19 +274,19 @@ func (t *tally) result() matchResult {
 func (c *condition) match(q *request, how reading) matchResult {
 	v := q.value(c)
 	switch {
-	case c.isEmpty() && (v == none || v.raw[0].Kind() == 'n' || string(compact(v.raw[0])) == "[]"):
+	case c.isEmpty() && (v == none || v.elements[0].isNull || string(compact(v.elements[0].raw)) == "[]"):
 		return yes
 	case v == none:
 		return unknown
-	case len(v.raw) == 1 && !v.missing:
-		return c.matchValue(q, v, 0, how)
+	case len(v.elements) == 1 && !v.missing:
+		return c.matchValue(q, v, &v.elements[0], how)
 	}
 	all := tally{how: how}
 	if v.missing {
 		all.add(unknown)
 	}
-	for i := range v.raw {
-		all.add(c.matchValue(q, v, i, how))
+	for i := range v.elements {
+		all.add(c.matchValue(q, v, &v.elements[i], how))
 	}
 	return all.result()
 }
@@ -305,39 +338,38 @@ func members(v approval.Raw, path []string) (values []approval.Raw, missing bool
 }
 
 // matchValue evaluates the condition on one value. Each part must hold.
-func (c *condition) matchValue(q *request, v *value, i int, how reading) matchResult {
-	raw := v.raw[i]
-	if raw.Kind() == 'n' && (c.Equals == nil || c.equals.Value.Kind() != 'n') {
+func (c *condition) matchValue(q *request, v *value, x *element, how reading) matchResult {
+	if x.isNull && (c.Equals == nil || c.equals.Value.Kind() != 'n') {
 		return unknown
 	}
 	worst := yes
 	if c.Equals != nil {
-		worst = min(worst, c.matchEqual(q, v.typeOf(i), raw, how))
+		worst = min(worst, c.matchEqual(q, &x.is, x.raw, how))
 	}
 	if c.max != nil || c.min != nil {
-		worst = min(worst, c.matchBounds(q, v, i, how))
+		worst = min(worst, c.matchBounds(q, x, how))
 	}
 	if c.matches != nil || c.Contains != "" {
-		worst = min(worst, c.matchText(v, i, how))
+		worst = min(worst, c.matchText(x, how))
 	}
 	if c.Is != nil {
-		worst = min(worst, c.matchPatterns(q, v, i, how))
+		worst = min(worst, c.matchPatterns(q, v, x, how))
 	}
 	return worst
 }
 
 // matchPatterns evaluates the patterns by the type of the argument.
-func (c *condition) matchPatterns(q *request, v *value, i int, how reading) matchResult {
-	kind := v.typeOf(i).Type
+func (c *condition) matchPatterns(q *request, v *value, x *element, how reading) matchResult {
+	kind := x.is.Type
 	switch {
 	case kind == facts.TypeCommand:
-		return c.matchCommand(v, v.raw[i], how)
-	case !v.isText[i]:
+		return c.matchCommand(v, x.raw, how)
+	case !x.isText:
 		return unknown
 	}
 	all := tally{how: how}
-	for _, t := range v.texts[i] {
-		all.add(c.matchPattern(q, kind, t, how))
+	for i := range x.texts {
+		all.add(c.matchPattern(q, kind, &x.texts[i], how))
 	}
 	return all.result()
 }
@@ -360,7 +392,7 @@ func (c *condition) matchPattern(q *request, kind string, t *text, how reading) 
 // textsOf lists the texts of a value: one, or the elements of a list. A number or a boolean
 // in a list counts as it is written.
 func textsOf(v approval.Raw) (texts []string, ok bool) {
-	if text, ok := (codec.Field{Value: v}).Text(); ok {
+	if text, ok := textOf(v); ok {
 		return []string{text}, true
 	}
 	items, err := codec.Items(v)
@@ -368,7 +400,7 @@ func textsOf(v approval.Raw) (texts []string, ok bool) {
 		return nil, false
 	}
 	for _, item := range items {
-		text, isText := codec.Field{Value: item}.Text()
+		text, isText := textOf(item)
 		switch kind := item.Kind(); {
 		case isText:
 		case kind == '0', kind == 't', kind == 'f':
@@ -379,6 +411,16 @@ func textsOf(v approval.Raw) (texts []string, ok bool) {
 		texts = append(texts, text)
 	}
 	return texts, true
+}
+
+// textOf is the text of a JSON string. Most have no escape, and need no decoder.
+func textOf(v approval.Raw) (string, bool) {
+	n := len(v)
+	if n >= 2 && v[0] == '"' && v[n-1] == '"' &&
+		!slices.ContainsFunc(v[1:n-1], func(c byte) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) {
+		return string(v[1 : n-1]), true
+	}
+	return codec.Field{Value: v}.Text()
 }
 
 // matchEqual compares with one JSON value. Paths are compared as patterns are, so that a

@@ -46,6 +46,7 @@ type Config struct {
 // ruleset is one configuration. It is immutable.
 type ruleset struct {
 	rules   []*rule
+	slots   int // of the conditions
 	limits  map[string]Limits
 	secrets map[string]bool // workspaces that are secret-tainted from the start
 	bound   map[string]bool // workspaces whose session ids the host assigns
@@ -87,11 +88,11 @@ func (e *Engine) View(c Config) (*View, error) {
 // Try returns a View of a configuration that is not loaded, without what people have
 // granted.
 func (e *Engine) Try(c Config) (*View, error) {
-	rules, err := compileAll(c.Rules, e.Resolve)
+	rules, slots, err := compileAll(c.Rules, e.Resolve)
 	if err != nil {
 		return nil, err
 	}
-	return &View{e, &ruleset{rules, c.Limits, set(c.Secrets), set(c.Bound), true}}, nil
+	return &View{e, &ruleset{rules, slots, c.Limits, set(c.Secrets), set(c.Bound), true}}, nil
 }
 
 func (e *Engine) current() *ruleset { return cmp.Or(e.now, noRules) }
@@ -184,6 +185,7 @@ func (e *Engine) judge(rs *ruleset, q *request, found []approval.Finding) approv
 	if f.Tool != "" && !f.KnownTool {
 		f.Capability, f.Trust = "", approval.Trust{} // the operator has not stated them
 	}
+	q.values = make([]*value, rs.slots)
 	v := &evaluation{f: f, q: q, rs: rs}
 	lifted := e.judgeBase(v)
 	t := traitsOf(f, v.trust)

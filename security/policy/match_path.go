@@ -61,15 +61,15 @@ func (p *pathPattern) fit(glob, name string) bool {
 func (p *pathPattern) matches(name string) bool { return p.fit(p.glob, name) }
 
 // matchesWide also matches in another case, and by the folder that the pattern's own links
-// lead to.
-func (p *pathPattern) matchesWide(name string) bool {
-	lower := strings.ToLower(name)
+// lead to. lower is the name in lower case.
+func (p *pathPattern) matchesWide(name, lower string) bool {
 	return p.matches(name) || slices.ContainsFunc(p.wide, func(glob string) bool { return p.fit(glob, lower) })
 }
 
-// isBelow says whether the pattern names something below a folder, as far as its first **.
+// isBelow says whether the pattern names something below a folder, which is in lower case, as
+// far as its first **.
 func (p *pathPattern) isBelow(folder string) bool {
-	folder = strings.ToLower(strings.TrimSuffix(folder, "/"))
+	folder = strings.TrimSuffix(folder, "/")
 	if rest, ok := strings.CutPrefix(p.folder, folder); ok && strings.HasPrefix(rest, "/") {
 		return true
 	}
@@ -133,27 +133,40 @@ func throughProcess(name string) bool {
 }
 
 func matchPathWide(is []pattern, t *text, l links) matchResult {
-	if t.spellings == nil {
-		t.spellings = spellings(t.as)
+	if t.named == nil {
+		for _, name := range spellings(t.as) {
+			cleaned, leads := path.Clean(name), l.to[name]
+			t.named = append(t.named, wideName{
+				cleaned, strings.ToLower(cleaned), leads, strings.ToLower(leads), !plainPath(name) || leads == "",
+			})
+		}
 	}
 	best := no
-	for _, name := range t.spellings {
-		leads := l.to[name]
-		if !plainPath(name) || leads == "" {
+	for i := range t.named {
+		name := &t.named[i]
+		if name.doubtful {
 			best = unknown
 		}
-		for _, p := range is {
-			switch {
-			case p.path == nil:
+		for j := range is {
+			switch p := is[j].path; {
+			case p == nil:
 				best = max(best, unknown)
-			case p.path.matchesWide(path.Clean(name)), leads != "" && p.path.matchesWide(leads):
+			case p.matchesWide(name.cleaned, name.lower), name.leads != "" && p.matchesWide(name.leads, name.leadsLower):
 				return yes
-			case p.path.isBelow(path.Clean(name)), leads != "" && p.path.isBelow(leads):
+			case p.isBelow(name.lower), name.leads != "" && p.isBelow(name.leadsLower):
 				best = unknown
 			}
 		}
 	}
 	return best
+}
+
+// wideName is a path in one of its spellings, and where it leads. Programs may read a doubtful
+// one differently.
+type wideName struct {
+	cleaned, lower    string
+	leads, leadsLower string
+	doubtful          bool
 }
 
 // spellings are what programs may take a path for: as written, without blanks around it, as

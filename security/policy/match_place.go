@@ -37,8 +37,8 @@ func parsePlace(text string) (*placePattern, error) {
 		return nil, bad
 	}
 	host := hostName(p.Host)
-	_, err := netip.ParseAddr(host)
-	return &placePattern{scheme, host, p.Port, below, err == nil}, nil
+	_, isIP := facts.ParseIP(host)
+	return &placePattern{scheme, host, p.Port, below, isIP}, nil
 }
 
 func withDefault(scheme string) string {
@@ -52,7 +52,7 @@ func withDefault(scheme string) string {
 // usual form.
 func hostName(host string) string {
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
-	if a, err := netip.ParseAddr(host); err == nil {
+	if a, ok := facts.ParseIP(host); ok {
 		return a.Unmap().String()
 	}
 	return host
@@ -76,7 +76,7 @@ func matchPlace(is []pattern, t *text, isURL bool, how reading) matchResult {
 	}
 	if !t.looked {
 		t.looked = true
-		t.host, t.place = plainHost(t.as, isURL)
+		t.host, t.place = t.plainHost(isURL)
 	}
 	if t.host == "" {
 		return unknown
@@ -91,22 +91,23 @@ func matchPlace(is []pattern, t *text, isURL bool, how reading) matchResult {
 }
 
 // plainHost is the host of a URL, or a host itself, "" if programs may read another one.
-func plainHost(text string, isURL bool) (string, facts.Place) {
-	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\\' }) {
-		return "", facts.Place{}
+func (t *text) plainHost(isURL bool) (string, *facts.Place) {
+	if strings.ContainsFunc(t.as, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\\' }) ||
+		!isURL && strings.Contains(t.as, "/") {
+		return "", nil
 	}
-	if !isURL {
-		if strings.Contains(text, "/") {
-			return "", facts.Place{}
-		}
-		text = "https://" + text
+	var v *facts.Place
+	if isURL {
+		v = t.placeOf()
+	} else {
+		p := facts.PlaceOf("https://" + t.as)
+		v = &p
 	}
-	v := facts.PlaceOf(text)
 	host := hostName(v.Host)
-	_, err := netip.ParseAddr(host)
+	_, isIP := facts.ParseIP(host)
 	switch {
 	case v.Odd || v.User || host == "" || v.Scheme != "https" && v.Scheme != "http":
-	case v.IP && err != nil: // a number that some programs take for an address
+	case v.IP && !isIP: // a number that some programs take for an address
 	case slices.Contains(strings.Split(host, "."), ""), !v.IP && strings.Trim(host, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "":
 	case v.Written != "" && strings.ToLower(v.Written) != v.Unicode: // it changes when it is looked up
 	default:
@@ -157,19 +158,25 @@ func (t *text) urls() (all []string) {
 
 // oddPlace says whether programs may read different hosts in it.
 func (t *text) oddPlace() bool {
-	if t.seen == nil {
-		t.seen = new(facts.Place)
-		switch {
-		case !strings.Contains(t.as, "://"):
-			*t.seen = facts.HostPlace(t.as)
-		case t.looked && t.place.Host != "": // it was read already
-			*t.seen = t.place
-		default:
-			*t.seen = facts.PlaceOf(t.as)
+	if !t.oddRead {
+		var p facts.Place
+		if strings.Contains(t.as, "://") {
+			p = *t.placeOf()
+		} else {
+			p = facts.HostPlace(t.as)
 		}
+		_, isIP := facts.ParseIP(hostName(p.Host))
+		t.oddRead, t.odd = true, p.Odd || p.User || p.Host == "" || p.IP && !isIP
 	}
-	_, err := netip.ParseAddr(hostName(t.seen.Host))
-	return t.seen.Odd || t.seen.User || t.seen.Host == "" || t.seen.IP && err != nil
+	return t.odd
+}
+
+func (t *text) placeOf() *facts.Place {
+	if t.url == nil {
+		p := facts.PlaceOf(t.as)
+		t.url = &p
+	}
+	return t.url
 }
 
 // authority is what a program may take for the host of a URL.
@@ -251,6 +258,9 @@ func authorityOf(scheme, s string) authority {
 	}
 	a.host = strings.TrimRight(a.host, ".")
 	if _, ok := addressOf(a.host); !ok {
+		if strings.Trim(a.host, "abcdefghijklmnopqrstuvwxyz0123456789.-") == "" {
+			return a // most are in that form already
+		}
 		if ascii := facts.HostPlace(a.host).Host; ascii != "" {
 			a.host = strings.TrimRight(strings.ToLower(ascii), ".")
 		}
@@ -263,8 +273,11 @@ func authorityOf(scheme, s string) authority {
 
 // addressOf reads an address in any form that programs take for one: 127.1, 0x7f000001.
 func addressOf(host string) (netip.Addr, bool) {
-	if a, err := netip.ParseAddr(host); err == nil {
+	if a, ok := facts.ParseIP(host); ok {
 		return a, true
+	}
+	if host == "" || host[0] < '0' || host[0] > '9' {
+		return netip.Addr{}, false
 	}
 	parts := strings.Split(host, ".")
 	if len(parts) > 4 {
@@ -311,7 +324,7 @@ func parseRecipient(text string) (address facts.Recipient, ok bool) {
 // matchRecipients compares the recipients in one text with patterns.
 func matchRecipients(is []pattern, t *text, how reading) matchResult {
 	if t.recipients == nil {
-		t.recipients, _ = facts.Recipients(t.as)
+		t.recipients = recipientsIn(t.as)
 	}
 	all := tally{how: how}
 	for i := range t.recipients {
@@ -329,24 +342,38 @@ func matchRecipients(is []pattern, t *text, how reading) matchResult {
 	return all.result()
 }
 
+// recipientRead is a recipient. Programs may read a doubtful one differently.
+type recipientRead struct {
+	facts.Recipient
+	doubtful bool
+}
+
+func recipientsIn(text string) []recipientRead {
+	read, _ := facts.Recipients(text)
+	all := make([]recipientRead, len(read))
+	for i, r := range read {
+		quoted := r.Address != "" && strings.ContainsAny(localOf(r.Address), "()\"") // some programs drop a part
+		all[i] = recipientRead{r, quoted || r.Address == "" && (strings.ContainsAny(strings.TrimPrefix(r.Text, "@"), "@:;<>()\"") || r.Text == "")}
+	}
+	return all
+}
+
 // unquoted are the recipients that a program may read in another spelling: in lower case and
 // other widths, without quotation marks and brackets around them.
-func unquoted(recipients []facts.Recipient) []facts.Recipient {
-	all := []facts.Recipient{}
+func unquoted(recipients []recipientRead) []recipientRead {
+	all := []recipientRead{}
 	for _, r := range recipients {
 		written := cmp.Or(r.Address, r.Text)
 		if plain := strings.Trim(fold(written), "'\"`<> ."); plain != written {
-			again, _ := facts.Recipients(plain)
-			all = append(all, again...)
+			all = append(all, recipientsIn(plain)...)
 		}
 	}
 	return all
 }
 
-func matchRecipient(is []pattern, r *facts.Recipient, how reading) matchResult {
+func matchRecipient(is []pattern, r *recipientRead, how reading) matchResult {
 	best := no
-	quoted := r.Address != "" && strings.ContainsAny(localOf(r.Address), "()\"") // some programs drop a part
-	if quoted || r.Address == "" && (strings.ContainsAny(strings.TrimPrefix(r.Text, "@"), "@:;<>()\"") || r.Text == "") {
+	if r.doubtful {
 		best = unknown
 	}
 	for i := range is {
@@ -354,11 +381,11 @@ func matchRecipient(is []pattern, r *facts.Recipient, how reading) matchResult {
 		case p.recipient == nil:
 			best = max(best, unknown)
 		case how == narrow:
-			best = max(best, yesIf(sameRecipient(p.recipient, r)))
+			best = max(best, yesIf(sameRecipient(p.recipient, &r.Recipient)))
 		case r.Address == "" && p.recipient.Domain != "":
 			best = max(best, unknown) // it may be another name of the address
 		default:
-			best = max(best, yesIf(sameRecipientWide(p.recipient, r)))
+			best = max(best, yesIf(sameRecipientWide(p.recipient, &r.Recipient)))
 		}
 	}
 	return best

@@ -17,20 +17,20 @@ import (
 )
 
 // matchText evaluates contains and matches.
-func (c *condition) matchText(v *value, i int, how reading) matchResult {
-	if kind := v.typeOf(i).Type; !v.isText[i] || !readAsText(kind) && kind != facts.TypeList && kind != facts.TypeURL {
+func (c *condition) matchText(x *element, how reading) matchResult {
+	if kind := x.is.Type; !x.isText || !readAsText(kind) && kind != facts.TypeList && kind != facts.TypeURL {
 		return unknown
 	}
 	all := tally{how: how}
-	for _, t := range v.texts[i] {
-		r := yes
+	for i := range x.texts {
+		t, r := &x.texts[i], yes
 		if c.Contains != "" {
 			r = yesIf(how == narrow && !t.isBroken() && strings.Contains(t.as, c.Contains) ||
 				how == wide && (strings.Contains(t.as, c.Contains) || strings.Contains(t.fold(), c.part) ||
 					t.isHidden() && strings.Contains(squeeze(t.fold()), squeeze(c.part))))
 		}
 		if c.matches != nil && r == yes {
-			r = c.matchExpression(t, v.typeOf(i).Type == facts.TypeURL, how)
+			r = c.matchExpression(t, x.is.Type == facts.TypeURL, how)
 		}
 		all.add(r)
 	}
@@ -39,9 +39,10 @@ func (c *condition) matchText(v *value, i int, how reading) matchResult {
 
 func (c *condition) matchExpression(t *text, isURL bool, how reading) matchResult {
 	if how == narrow {
-		return yesIf(!t.isBroken() && c.matches.MatchString(t.as))
+		return yesIf(!t.isBroken() && t.mayHave(c.needed) && c.matches.MatchString(t.as))
 	}
 	switch {
+	case !isURL && !t.mayHave(c.needed):
 	case slices.ContainsFunc(t.forms(), c.matchAny.MatchString), isURL && slices.ContainsFunc(t.urls(), c.matchAny.MatchString):
 		return yes
 	case isURL && t.oddPlace():
@@ -75,9 +76,16 @@ func yesIf(b bool) matchResult {
 // lineBreak is what some program takes for the end of a line.
 var lineBreak = regexp.MustCompile("[\n\v\f\r\u0085\u2028\u2029]")
 
-func hasLineBreak(s string) bool { return strings.ContainsAny(s, "\n\v\f\r\u0085\u2028\u2029") }
+func hasLineBreak(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool {
+		return r >= '\n' && r <= '\r' || r == '\u0085' || r == '\u2028' || r == '\u2029'
+	})
+}
 
 func isInvisible(r rune) bool {
+	if r >= ' ' && r < 0x7f { // most runes
+		return false
+	}
 	return unicode.In(r, unicode.Cf, unicode.Variation_Selector) || unicode.IsControl(r) && !unicode.IsSpace(r) ||
 		strings.ContainsRune("\u034f\u115f\u1160\u3164\u2800\u180e", r)
 }
@@ -163,24 +171,24 @@ func parseNumber(s string) (*big.Rat, bool) {
 var smallExponent = regexp.MustCompile(`[eE][+-]?[0-9]{1,3}$`)
 
 // matchBounds compares an amount, a number, or the numbers of a list with max and min.
-func (c *condition) matchBounds(q *request, v *value, i int, how reading) matchResult {
-	a := v.typeOf(i)
-	switch a.Type {
+func (c *condition) matchBounds(q *request, x *element, how reading) matchResult {
+	switch x.is.Type {
 	case facts.TypeAmount, facts.TypeNumber, facts.TypeList:
 	default:
 		return unknown
 	}
-	numbers, ok := v.numbers(i)
-	if !ok || a.Type == facts.TypeNumber && v.raw[i].Kind() != '0' && how == narrow {
+	numbers, ok := x.numbers()
+	if !ok || x.is.Type == facts.TypeNumber && x.raw.Kind() != '0' && how == narrow {
 		return unknown
 	}
 	worst := yes
-	if a.Type == facts.TypeAmount {
-		worst = c.matchCurrency(q, a, how)
+	if x.is.Type == facts.TypeAmount {
+		worst = c.matchCurrency(q, &x.is, how)
 	}
 	all := tally{how: how}
-	for _, t := range numbers {
-		if how == narrow && a.Type == facts.TypeAmount && thousands.MatchString(t.as) {
+	for i := range numbers {
+		t := &numbers[i]
+		if how == narrow && x.is.Type == facts.TypeAmount && isThousands(t.as) {
 			all.add(unknown)
 			continue
 		}
@@ -189,8 +197,11 @@ func (c *condition) matchBounds(q *request, v *value, i int, how reading) matchR
 	return min(worst, all.result())
 }
 
-// thousands is an amount that some people read as thousands: 1.000.
-var thousands = regexp.MustCompile(`^[0-9]{1,3}\.[0-9]{3}$`)
+// isThousands says whether some people read an amount as thousands: 1.000.
+func isThousands(s string) bool {
+	whole, fraction, _ := strings.Cut(s, ".")
+	return whole != "" && len(whole) <= 3 && len(fraction) == 3 && strings.Trim(whole+fraction, "0123456789") == ""
+}
 
 // zero is the least amount that an allow without min matches.
 var zero = newNumber("0")

@@ -191,9 +191,9 @@ func (x *rule) matchTarget(q *request, how reading) matchResult {
 	case q.Target == "":
 		return unknown
 	case kind == "path_glob":
-		return matchPath(x.target, &text{as: q.Target}, q.links, how)
+		return matchPath(x.target, &q.target, q.links, how)
 	case kind == "host":
-		return matchPlace(x.target, &text{as: q.Target}, strings.Contains(q.Target, "://"), how)
+		return matchPlace(x.target, &q.target, strings.Contains(q.Target, "://"), how)
 	}
 	best := no
 	for _, p := range x.target {
@@ -228,7 +228,7 @@ func (n Names) Include(name string) bool { return n.match(name) == yes }
 
 func (n Names) match(name string) matchResult {
 	for _, pattern := range n {
-		if matchName(pattern, name) == yes {
+		if pattern == name || strings.HasSuffix(pattern, "*") && strings.HasPrefix(name, pattern[:len(pattern)-1]) {
 			return yes
 		}
 	}
@@ -237,11 +237,6 @@ func (n Names) match(name string) matchResult {
 
 // exactly says whether a name stands among the names, without a star.
 func (n Names) exactly(name string) bool { return name != "" && slices.Contains(n, name) }
-
-func matchName(pattern, name string) matchResult {
-	prefix, star := strings.CutSuffix(pattern, "*")
-	return yesIf(pattern == name || star && strings.HasPrefix(name, prefix))
-}
 
 func badPattern(pattern string) bool {
 	star := strings.IndexByte(pattern, '*')
@@ -396,7 +391,7 @@ func (r *Rule) reason(a matchResult) approval.Reason {
 
 // compileAll compiles rules and sorts them, strict ones first, so that a ruling does not
 // depend on their order in the file. An invalid outcome is a deny.
-func compileAll(rules []Rule, resolve func(string) (string, error)) ([]*rule, error) {
+func compileAll(rules []Rule, resolve func(string) (string, error)) (_ []*rule, slots int, _ error) {
 	s := slices.Clone(rules)
 	for i := range s {
 		if s[i].Outcome > approval.Allow {
@@ -406,22 +401,22 @@ func compileAll(rules []Rule, resolve func(string) (string, error)) ([]*rule, er
 	slices.SortStableFunc(s, func(a, b Rule) int {
 		return cmp.Or(cmp.Compare(a.Outcome, b.Outcome), cmp.Compare(a.Name, b.Name), cmp.Compare(a.signature(), b.signature()))
 	})
-	all, slots := make([]*rule, len(s)), map[string]int{}
+	all, slot := make([]*rule, len(s)), map[string]int{}
 	for i, r := range s {
 		x, err := r.compile()
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		x.resolve(resolve)
 		for _, c := range x.args {
-			if _, known := slots[c.Field]; !known {
-				slots[c.Field] = len(slots)
+			if _, known := slot[c.Field]; !known {
+				slot[c.Field] = len(slot)
 			}
-			c.slot = slots[c.Field]
+			c.slot = slot[c.Field]
 		}
 		all[i] = x
 	}
-	return all, nil
+	return all, len(slot), nil
 }
 
 func (r *Rule) signature() string {

@@ -248,3 +248,39 @@ func TestGrantsOfPathsFollowLinks(t *testing.T) {
 		require.Equal(t, "path_leads", o.WhyNot.Code, "%v", o.Scope)
 	}
 }
+
+// An expression is tried only with texts that have its literal part, in every form that it is
+// matched with.
+func TestExpressionsWithALiteralPart(t *testing.T) {
+	for _, row := range []struct {
+		matches, text string
+		deny, allow   approval.Outcome // the ruling by a deny and by an allow of it, where an ask is the default
+	}{
+		{`[a-z]+-key`, `my-key`, approval.Deny, approval.Allow},
+		{`[a-z]+-key`, `my-KEY`, approval.Deny, approval.Ask},
+		{`[a-z]+-key`, `my-keys`, approval.Ask, approval.Ask},
+		{`[a-z]+-key`, `my-\u212aey`, approval.Deny, approval.Ask}, // the sign for Kelvin
+		{`[a-z]+-key`, `my-k\u00e9y`, approval.Ask, approval.Ask},
+		{`[a-z]+-KEY`, `my-key`, approval.Deny, approval.Ask},
+		{`(?i)[a-z]+-KEY`, `my-key`, approval.Deny, approval.Allow},
+		{`(?i)[a-z]+-KEY`, `my-\u212aey`, approval.Deny, approval.Allow},
+		{`[a-z]+-\x{212a}ey`, `my-key`, approval.Deny, approval.Ask},
+		{`(?i)[a-z]+-\x{212a}ey`, `my-key`, approval.Deny, approval.Allow},
+		{`[a-z]+ the key`, `take  the\tkey`, approval.Deny, approval.Ask},
+		{`[a-z]+ the key`, `now:\ntake  the key `, approval.Deny, approval.Ask},
+		{`[a-z]+ the key`, `take the\u200b key`, approval.Deny, approval.Ask},
+		{`[a-z]+ the key`, `take the\u0001 key`, approval.Deny, approval.Ask},
+		{`[a-z]+  the key`, `take  the key`, approval.Deny, approval.Allow},
+		{`([a-z]+-key)?`, ``, approval.Deny, approval.Allow},
+		{`(?:my|your)-key|none`, `none`, approval.Deny, approval.Allow},
+		{`key{0}[a-z]+`, `ken`, approval.Deny, approval.Allow},
+		{`\Qkey.\E[a-z]+`, `key.a`, approval.Deny, approval.Allow},
+	} {
+		f := factsFor("fs:write")
+		f.Autonomy, f.Declared, f.Args = grant.Supervised, map[string]approval.Argument{"text": {Type: "text"}}, approval.Raw(`{"text":"`+row.text+`"}`)
+		for outcome, want := range map[approval.Outcome]approval.Outcome{approval.Deny: row.deny, approval.Allow: row.allow} {
+			r := policy.Rule{Name: "r", Outcome: outcome, Args: []policy.Condition{{Field: "text", Matches: row.matches}}}
+			require.Equal(t, want, engine(t, policy.Config{Rules: []policy.Rule{r}}).Judge(f).Outcome, "%s %s %q", outcome, row.matches, row.text)
+		}
+	}
+}

@@ -14,20 +14,28 @@ type request struct {
 	*approval.Facts
 	args     arguments
 	links    links
+	target   text
 	declared map[string]approval.Argument
-	values   []*value // by condition.slot; find fills it
+	values   []*value // by condition.slot; value fills it
 }
 
 // value is the value of an argument, or the values of a member of one.
 type value struct {
-	argument approval.Argument
-	types    []approval.Argument // of each of raw
-	raw      []approval.Raw
+	elements []element
 	missing  bool // a member is not there
-	texts    [][]*text
-	isText   []bool
-	listed   [][]*text // the same, of numbers alone, too
 	shell    *shellLine
+	alone    [1]element // most values have one element with one text: these need no memory of their own
+	text     [1]text
+}
+
+// element is one of the values of a member, or the value of an argument.
+type element struct {
+	raw    approval.Raw
+	is     approval.Argument // how it is read
+	isNull bool
+	isText bool
+	texts  []text
+	number []text // its text if it is a number alone
 }
 
 // text is one text in all forms that patterns are compared with. Each is made once, when it
@@ -35,24 +43,27 @@ type value struct {
 type text struct {
 	as          string
 	folded      *string
-	marked      bool // broken and hidden are known
-	broken      bool // it has a line break
-	hidden      bool // it has invisible characters
+	marked      bool   // broken and hidden are known
+	broken      bool   // it has a line break
+	hidden      bool   // it has invisible characters
+	lower       string // in lower case; "": it is not in ASCII
 	path        *namedPath
 	lines       []string // as written and folded, the whole first
-	recipients  []facts.Recipient
-	unquoted    []facts.Recipient // in other spellings
+	recipients  []recipientRead
+	unquoted    []recipientRead // in other spellings
 	authorities []authority
 	looked      bool
-	host        string      // as all programs read it; "": they may read another one
-	place       facts.Place // of host
-	seen        *facts.Place
-	spellings   []string
+	host        string       // as all programs read it; "": they may read another one
+	place       *facts.Place // of host
+	url         *facts.Place // of the text as a URL
+	oddRead     bool         // odd is known
+	odd         bool         // programs may read different hosts in it
+	named       []wideName
 	number      *number
 }
 
 func (e *Engine) request(f *approval.Facts) *request {
-	q := &request{Facts: f, args: arguments{data: f.Args}, declared: f.Declared}
+	q := &request{Facts: f, args: arguments{data: f.Args}, target: text{as: f.Target}, declared: f.Declared}
 	if f.Tool == "" {
 		q.declared = facts.ReleaseArgs(f.ActionType)
 	}
@@ -62,31 +73,10 @@ func (e *Engine) request(f *approval.Facts) *request {
 
 // value finds what a condition is about, none if that is not there.
 func (q *request) value(c *condition) *value {
-	if c.slot >= len(q.values) {
-		q.values = append(q.values, make([]*value, c.slot+1-len(q.values))...)
+	if q.values[c.slot] == nil {
+		q.values[c.slot] = q.find(c)
 	}
-	if v := q.values[c.slot]; v != nil {
-		return v
-	}
-	v := q.find(c)
-	if v != none {
-		v.texts, v.isText, v.types = make([][]*text, len(v.raw)), make([]bool, len(v.raw)), make([]approval.Argument, len(v.raw))
-		for i, raw := range v.raw {
-			if v.types[i] = v.argument; v.argument == (approval.Argument{}) {
-				v.types[i] = memberType(raw) // as it stands there
-			}
-			var all []string
-			all, v.isText[i] = textsOf(raw)
-			made := make([]text, len(all))
-			v.texts[i] = make([]*text, len(all))
-			for j, s := range all {
-				made[j].as = s
-				v.texts[i][j] = &made[j]
-			}
-		}
-	}
-	q.values[c.slot] = v
-	return v
+	return q.values[c.slot]
 }
 
 // none is the value of what is not there.
@@ -94,33 +84,56 @@ var none = &value{}
 
 func (q *request) find(c *condition) *value {
 	a, ok := q.args.named(c.path[0])
-	_, dotted := q.args.named(c.Field)
-	switch {
-	case !ok, len(c.path) > 1 && dotted:
+	if !ok {
 		return none
-	case len(c.path) == 1:
-		return &value{argument: q.declared[c.Field], raw: []approval.Raw{a.Value}}
 	}
 	v := &value{}
-	v.raw, v.missing = members(a.Value, c.path[1:])
+	if len(c.path) == 1 {
+		v.alone[0].is = q.declared[c.Field]
+		v.elements = v.alone[:]
+		v.read(&v.alone[0], a.Value)
+		return v
+	}
+	if _, dotted := q.args.named(c.Field); dotted {
+		return none
+	}
+	var raw []approval.Raw
+	raw, v.missing = members(a.Value, c.path[1:])
+	if v.elements = v.alone[:]; len(raw) != 1 {
+		v.elements = make([]element, len(raw))
+	}
+	for i := range raw {
+		v.read(&v.elements[i], raw[i])
+	}
 	return v
 }
 
-// typeOf is how value i is read.
-func (v *value) typeOf(i int) *approval.Argument { return &v.types[i] }
+// read fills an element, whose type is known if its argument is declared.
+func (v *value) read(x *element, raw approval.Raw) {
+	x.raw, x.isNull = raw, raw.Kind() == 'n'
+	if x.is == (approval.Argument{}) {
+		x.is = memberType(raw) // as it stands there
+	}
+	var all []string
+	if all, x.isText = textsOf(raw); len(all) == 1 && len(v.elements) == 1 {
+		x.texts = v.text[:]
+	} else {
+		x.texts = make([]text, len(all))
+	}
+	for i, s := range all {
+		x.texts[i].as = s
+	}
+}
 
-// numbers are the texts of value i, or the number that it is.
-func (v *value) numbers(i int) ([]*text, bool) {
-	if v.isText[i] {
-		return v.texts[i], true
+// numbers are the texts of an element, or the number that it is.
+func (x *element) numbers() ([]text, bool) {
+	if x.isText {
+		return x.texts, true
 	}
-	if v.listed == nil {
-		v.listed = make([][]*text, len(v.raw))
+	if x.number == nil && x.raw.Kind() == '0' {
+		x.number = []text{{as: string(x.raw)}}
 	}
-	if v.listed[i] == nil && v.raw[i].Kind() == '0' {
-		v.listed[i] = []*text{{as: string(v.raw[i])}}
-	}
-	return v.listed[i], v.listed[i] != nil
+	return x.number, x.number != nil
 }
 
 func (t *text) fold() string {
@@ -157,7 +170,16 @@ func (t *text) forms() []string {
 func (t *text) mark() {
 	if !t.marked {
 		t.marked, t.broken, t.hidden = true, hasLineBreak(t.as), strings.ContainsFunc(t.as, isInvisible)
+		if isASCII(t.as) {
+			t.lower = strings.ToLower(t.as)
+		}
 	}
+}
+
+// mayHave says whether one of its forms may have a part that is in ASCII and in lower case.
+func (t *text) mayHave(part string) bool {
+	t.mark()
+	return t.lower == "" || strings.Contains(t.lower, part) || strings.Contains(t.fold(), part)
 }
 
 // isBroken says whether some program takes a part of it for a line.
