@@ -41,7 +41,7 @@ func (g *Gate) claimDecided(ctx context.Context, s *state) (waiting bool, err er
 		s.retryAt = g.Now().Add(minExamineInterval)
 		return true, err
 	}
-	if !g.beginClaim(ctx, s.key, tool) {
+	if !g.beginClaim(s.key, tool) {
 		g.releaseReservation(s.key)
 		s.retryAt = s.decision.RunBefore.Add(1) // after that the approval has expired
 		return true, nil
@@ -113,7 +113,7 @@ func (g *Gate) runAgain(ctx context.Context, s *state) (waiting bool, err error)
 		s.retryAt = g.Now().Add(minExamineInterval)
 		return true, err
 	}
-	if !g.beginClaim(ctx, s.key, tool) {
+	if !g.beginClaim(s.key, tool) {
 		g.releaseReservation(s.key)
 		return true, nil
 	}

@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"context"
 	"maps"
 	"math"
 	"slices"
@@ -12,11 +11,8 @@ import (
 // beginClaim enters the pause guard and takes a handler slot, before a claim. If it
 // cannot, it queues the key and returns false. The key is woken when it may try
 // again.
-func (g *Gate) beginClaim(ctx context.Context, k approval.Key, t approval.Tool) bool {
+func (g *Gate) beginClaim(k approval.Key, t approval.Tool) bool {
 	if g.Pauses != nil && !g.Pauses.Enter(k.Workspace) {
-		if err := g.Pauses.Failure(); err != nil {
-			g.reportError(ctx, err)
-		}
 		g.addPaused(k)
 		return false
 	}

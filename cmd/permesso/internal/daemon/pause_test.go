@@ -118,7 +118,6 @@ func TestPauseWaitsForClaims(t *testing.T) {
 	require.NoError(t, h.Store.Pause(ipc.Pause{Workspace: "a", By: "ann"}))
 	require.ErrorIs(t, h.Store.Pause(ipc.Pause{Workspace: "a", By: "ann"}), os.ErrExist)
 	require.False(t, guard.Enter("a"))
-	other := &ipc.Store{FS: ipc.OS(), Layout: h.Layout}
 	checks := 0
 	check := func() error {
 		switch checks++; checks {
@@ -129,7 +128,7 @@ func TestPauseWaitsForClaims(t *testing.T) {
 		}
 		return nil
 	}
-	require.NoError(t, other.AwaitClaims(ipc.AllWorkspaces, check))
+	require.NoError(t, h.Store.AwaitClaims(ipc.AllWorkspaces, check))
 	require.Equal(t, 6, checks, "not before the last claim ends")
 	require.True(t, guard.Enter("b"), "another workspace is not paused")
 }
