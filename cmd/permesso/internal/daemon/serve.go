@@ -195,7 +195,7 @@ func (s *server) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.runner = &exec.Runner{Verifier: verifier, TempDir: s.Layout.Run(), Log: s.log, Supervisor: exec.Supervisor{Log: s.log}}
-	s.pauseAudit = pauseAudit{store: s.Store, log: s.audit}
+	s.pauseAudit = pauseAudit{store: s.Store, once: s.memory.AuditOnce}
 	now, err := s.memory.Settings(s.Config)
 	if err != nil {
 		return err
