@@ -288,7 +288,7 @@ func (r *run) outcome(effect approval.Effect) outcome {
 	}
 	return outcome{
 		key: r.key, status: st, event: kind, effect: effect, reason: reason,
-		taints: r.ruling.Taints, granted: !r.rerun,
+		taints: r.ruling.Taints,
 		record: recordFromClaim(r.claim), info: r.info, decision: r.decision, leftovers: append([]approval.Doc{approval.DocClaim}, r.leftovers...),
 	}
 }
