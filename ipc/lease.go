@@ -47,7 +47,7 @@ func (s *Store) Lease(ctx context.Context) (release func() error, err error) {
 // recover brings the files to the state of the journal. A crash at any point only means to
 // begin again: nothing in the journal is overwritten before the files are durable.
 func (s *Store) recover() (*journal.Journal, Lock, error) {
-	j, err := journal.Open(s.FS, s.Layout.Journal(), journal.Options{Size: s.JournalSize})
+	j, err := journal.Open(s.FS, s.Layout.Journal(), s.JournalSize)
 	if err != nil {
 		return nil, nil, err
 	}
