@@ -42,7 +42,6 @@ func (g *Gate) claimDecided(ctx context.Context, s *state) (waiting bool, err er
 		return true, err
 	}
 	if !g.beginClaim(s.key, tool) {
-		g.releaseReservation(s.key)
 		s.retryAt = s.decision.RunBefore.Add(1) // after that the approval has expired
 		return true, nil
 	}
@@ -114,7 +113,6 @@ func (g *Gate) runAgain(ctx context.Context, s *state) (waiting bool, err error)
 		return true, err
 	}
 	if !g.beginClaim(s.key, tool) {
-		g.releaseReservation(s.key)
 		return true, nil
 	}
 	return false, g.execute(ctx, run{

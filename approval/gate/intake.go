@@ -121,7 +121,6 @@ func (g *Gate) allow(ctx context.Context, s *state, ev evaluation) (waiting bool
 		return g.refuseDegraded(ctx, s)
 	}
 	if !g.beginClaim(s.key, tool) {
-		g.releaseReservation(s.key)
 		if s.Cancel && g.keyPaused(s.key) {
 			return g.refuseLimited(ctx, s, approval.StatusCancelled, submit.ErrPaused, approval.Because("cancelled_paused"))
 		}
