@@ -27,23 +27,15 @@ func (s *Store) syncDir(dir string) error {
 	if err := s.restartErr(); err != nil {
 		return err
 	}
-	return s.noteSyncError(s.FS.SyncDir(dir))
+	return s.stop(s.FS.SyncDir(dir))
 }
 
 // syncAll makes every file below HOME durable.
 func (s *Store) syncAll() error {
 	if s.SyncEach {
-		return s.noteSyncError(s.syncChanged())
+		return s.stop(s.syncChanged())
 	}
-	return s.noteSyncError(s.disk.Sync())
-}
-
-// noteSyncError records a sync that failed in the kernel.
-func (s *Store) noteSyncError(err error) error {
-	if err == nil || notOpened(err) {
-		return err
-	}
-	return s.stop(err)
+	return s.stop(s.disk.Sync())
 }
 
 // stop records that nothing can be committed any more, unless err is of another kind.

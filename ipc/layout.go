@@ -150,13 +150,6 @@ func (l Layout) Prepare(fsys FS, ws string) error {
 	return prepareFolders(fsys, "workspace "+ws, l.workspaceFolders(ws)...)
 }
 
-// PreparePauses creates the folder of pauses, durably. A HOME of an earlier version does
-// not have it.
-func (l Layout) PreparePauses(fsys FS) error {
-	return prepareFolders(fsys, "pauses",
-		folder{l.Pauses(), 0o700, othersWrite}, folder{l.EndedPauses(), 0o700, othersWrite})
-}
-
 // PrepareAPIKeys creates the folder of HTTP API keys, durably, before the first key is
 // written.
 func (l Layout) PrepareAPIKeys(fsys FS) error {

@@ -47,7 +47,7 @@ func (s *Store) Lease(ctx context.Context) (release func() error, err error) {
 // recover brings the files to the state of the journal. A crash at any point only means to
 // begin again: nothing in the journal is overwritten before the files are durable.
 func (s *Store) recover() (*journal.Journal, Lock, error) {
-	j, err := journal.Open(s.FS, s.Layout.Journal(), journal.Options{Size: s.JournalSize})
+	j, err := journal.Open(s.FS, s.Layout.Journal(), s.JournalSize)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -62,7 +62,7 @@ func (s *Store) recoverFrom(j *journal.Journal) (ready Lock, err error) {
 	if err := s.replay(j); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(s.removeSpares(), s.sweepTemps(), s.emptyRun()); err != nil {
+	if err := errors.Join(s.removeSpares(), s.sweepTemps(), s.empty(s.Layout.Run())); err != nil {
 		return nil, err
 	}
 	if err := s.syncAll(); err != nil {
@@ -218,36 +218,35 @@ func (s *Store) Ready() bool {
 	return locked && err == nil
 }
 
-// emptyRun removes the working folders of commands that ran when a daemon was killed.
-// Those commands died with it.
-func (s *Store) emptyRun() error {
-	names, err := s.names(s.Layout.Run())
+// empty removes all in a folder. In run/ that is what commands left when a daemon was killed:
+// they died with it.
+func (s *Store) empty(dir string) error {
+	names, err := s.names(dir)
 	for _, name := range names {
-		err = errors.Join(err, s.FS.RemoveAll(filepath.Join(s.Layout.Run(), name)))
+		err = errors.Join(err, s.FS.RemoveAll(filepath.Join(dir, name)))
 	}
 	return err
 }
 
+// sweepTemps removes temporary files, except from requests/, which is the agent's.
 func (s *Store) sweepTemps() error {
-	if err := errors.Join(s.sweep(s.Layout.Grants()), s.sweep(s.Layout.APIKeys()), s.sweepSent()); err != nil {
-		return err
-	}
+	folders := append(s.Layout.homeFolders(), folder{path: s.Layout.APIKeys(), refuse: othersAccess})
 	names, err := s.Layout.Workspaces(s.FS)
 	if err != nil {
 		return err
 	}
 	for _, ws := range names {
-		dirs := []string{
-			s.Layout.Pendings(ws), s.Layout.Decisions(ws), s.Layout.Receipts(ws),
-			s.Layout.Records(ws), s.Layout.Responses(ws), s.Layout.Errors(ws),
+		folders = append(folders, s.Layout.workspaceFolders(ws)...)
+	}
+	for _, f := range folders {
+		if f.refuse == 0 {
+			continue
 		}
-		for _, dir := range dirs {
-			if err := s.sweep(dir); err != nil {
-				return err
-			}
+		if err := s.sweep(f.path); err != nil {
+			return err
 		}
 	}
-	return errors.Join(s.sweep(s.Layout.Pauses()), s.sweep(s.Layout.EndedPauses()))
+	return s.sweepSent()
 }
 
 func (s *Store) sweepSent() error {

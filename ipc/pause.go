@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -38,15 +37,13 @@ type Resumed struct {
 	At    time.Time `json:"at"`
 }
 
-// Pauses is the folder of pauses: WORKSPACE.json each, or _all.json, and WORKSPACE.lock,
-// which is held while a claim is made.
+// Pauses is the folder of pauses: WORKSPACE.json each, or _all.json.
 func (l Layout) Pauses() string { return l.path("pause") }
 
 // EndedPauses is the folder of ended pauses that are not yet in the log.
 func (l Layout) EndedPauses() string { return l.path("pause", "ended") }
 
 func (l Layout) pause(name string) string    { return l.path("pause", name+docSuffix) }
-func (l Layout) claimLock(ws string) string  { return l.path("pause", ws+".lock") }
 func (l Layout) endedPause(id string) string { return l.path("pause", "ended", id+docSuffix) }
 
 func validPause(name string) bool { return name == AllWorkspaces || ValidWorkspace(name) }
@@ -78,27 +75,12 @@ func (s *Store) createPause(name string, v any) error {
 	return s.save(name, append(b, '\n'), store.Durable)
 }
 
-// AwaitClaims returns when every claim that began before the pause is made. From then on
-// no daemon begins one. wait is called between two attempts; its error ends AwaitClaims.
+// AwaitClaims returns when every claim that began before the pause is made: from then on this
+// process begins none. Only the process with the lease makes claims. wait is called between
+// two attempts; its error ends AwaitClaims.
 func (s *Store) AwaitClaims(name string, wait func() error) error {
-	workspaces := []string{name}
-	if name == AllWorkspaces {
-		var err error
-		if workspaces, err = s.Layout.Workspaces(s.FS); err != nil {
-			return err
-		}
-	}
-	for _, ws := range workspaces {
-		lock, err := s.FS.TryLock(s.Layout.claimLock(ws))
-		for ; errors.Is(err, ErrLocked); lock, err = s.FS.TryLock(s.Layout.claimLock(ws)) {
-			if err := wait(); err != nil {
-				return err
-			}
-		}
-		if err == nil {
-			err = lock.Close()
-		}
-		if err != nil {
+	for s.claims.under(name) > 0 {
+		if err := wait(); err != nil {
 			return err
 		}
 	}
@@ -219,80 +201,48 @@ func (s *Store) Forget(id string) error { return s.FS.Remove(s.Layout.endedPause
 // PauseGuard implements gate.pauseGuard with the folder of pauses. It checks that folder
 // before every claim, so that a pause holds as soon as its file exists.
 //
-// While a claim is made, its workspace's lock is held. A process that pauses writes the
-// file first and then waits for the lock: by then every claim that saw no pause is made,
-// and every later one sees it.
-type PauseGuard struct {
-	Store *Store
-
-	mu      sync.Mutex
-	claims  map[string]*claims
-	failure error // why Enter last returned false, if not for a pause
-}
-
-type claims struct {
-	n    int
-	lock io.Closer
-}
+// A claim counts before that check. A process that pauses writes the file first and then
+// waits until none counts: by then every claim that saw no pause is made, and every later one
+// sees it.
+type PauseGuard struct{ Store *Store }
 
 // Enter reports whether a claim may begin in ws. After true, Leave must follow once the
 // claim is made or given up.
 func (b *PauseGuard) Enter(ws string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	c := b.claims[ws]
-	if c == nil {
-		lock, err := b.lock(ws)
-		b.failure = nil
-		if err != nil {
-			if !errors.Is(err, ErrLocked) {
-				b.failure = err
-			}
-			return false
-		}
-		c = &claims{lock: lock}
+	b.Store.claims.add(ws, 1)
+	_, paused := b.Store.Paused(ws)
+	if paused {
+		b.Leave(ws)
 	}
-	if _, paused := b.Store.Paused(ws); paused {
-		if c.n == 0 {
-			_ = c.lock.Close()
-		}
-		return false
-	}
-	if b.claims == nil {
-		b.claims = map[string]*claims{}
-	}
-	b.claims[ws] = c
-	c.n++
-	return true
-}
-
-// Failure is why Enter last returned false other than for a pause, such as a disk that
-// cannot be written.
-func (b *PauseGuard) Failure() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.failure
-}
-
-// lock takes a workspace's lock. A process in AwaitClaims may hold it for a moment.
-func (b *PauseGuard) lock(ws string) (lock io.Closer, err error) {
-	for range 50 {
-		lock, err = b.Store.FS.TryLock(b.Store.Layout.claimLock(ws))
-		if !errors.Is(err, ErrLocked) {
-			return lock, err
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return nil, err
+	return !paused
 }
 
 // Leave ends what Enter began.
-func (b *PauseGuard) Leave(ws string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	c := b.claims[ws]
-	if c.n--; c.n == 0 {
-		delete(b.claims, ws)
-		_ = c.lock.Close() // the lock is free even after an error
+func (b *PauseGuard) Leave(ws string) { b.Store.claims.add(ws, -1) }
+
+// claims counts the claims that are being made, by workspace.
+type claims struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (c *claims) add(ws string, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil {
+		c.n = map[string]int{}
 	}
+	c.n[ws] += n
+}
+
+// under counts the claims that a pause of this name would stop.
+func (c *claims) under(name string) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for ws, m := range c.n {
+		if name == ws || name == AllWorkspaces {
+			n += m
+		}
+	}
+	return n
 }

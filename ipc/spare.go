@@ -122,11 +122,7 @@ func (s *Store) removeSpares() error {
 	p.mu.Lock()
 	p.own, p.cooling, p.waiting, p.free = nil, nil, nil, nil
 	p.mu.Unlock()
-	names, err := s.names(s.Layout.Spares())
-	for _, name := range names {
-		err = errors.Join(err, s.FS.Remove(filepath.Join(s.Layout.Spares(), name)))
-	}
-	return err
+	return s.empty(s.Layout.Spares())
 }
 
 // retire removes a document's file by making it a spare, if it can.

@@ -82,6 +82,7 @@ type Store struct {
 	lastLine       []byte // the newest line of the log that replay saw
 
 	files    changedFiles
+	claims   claims
 	spares   spares
 	health   health
 	reserved reservation

@@ -41,8 +41,7 @@ func (g *Gate) claimDecided(ctx context.Context, s *state) (waiting bool, err er
 		s.retryAt = g.Now().Add(minExamineInterval)
 		return true, err
 	}
-	if !g.beginClaim(ctx, s.key, tool) {
-		g.releaseReservation(s.key)
+	if !g.beginClaim(s.key, tool) {
 		s.retryAt = s.decision.RunBefore.Add(1) // after that the approval has expired
 		return true, nil
 	}
@@ -113,8 +112,7 @@ func (g *Gate) runAgain(ctx context.Context, s *state) (waiting bool, err error)
 		s.retryAt = g.Now().Add(minExamineInterval)
 		return true, err
 	}
-	if !g.beginClaim(ctx, s.key, tool) {
-		g.releaseReservation(s.key)
+	if !g.beginClaim(s.key, tool) {
 		return true, nil
 	}
 	return false, g.execute(ctx, run{
@@ -288,7 +286,7 @@ func (r *run) outcome(effect approval.Effect) outcome {
 	}
 	return outcome{
 		key: r.key, status: st, event: kind, effect: effect, reason: reason,
-		taints: r.ruling.Taints, granted: !r.rerun,
+		taints: r.ruling.Taints,
 		record: recordFromClaim(r.claim), info: r.info, decision: r.decision, leftovers: append([]approval.Doc{approval.DocClaim}, r.leftovers...),
 	}
 }

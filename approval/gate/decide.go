@@ -170,57 +170,32 @@ func (d *Decider) createDecision(ctx context.Context, put store.Op, sha string) 
 }
 
 // checkCounts finds out whether a decision that is in its slot counts, before it is durable.
-// One that does not is withdrawn; the refusal says why.
+// One that does not is withdrawn; the refusal says why. A record is visible before its pending
+// is removed: who has read the pending first, and then finds no record, knows that the request
+// was not settled.
 func (d *Decider) checkCounts(ctx context.Context, k approval.Key, dec *approval.Decision, file []byte) error {
-	if err := d.checkNotSettled(ctx, k, file); err != nil {
-		return err
-	}
-	if err := d.checkStillPending(ctx, k, dec.PendingSHA256, file); err != nil {
-		return err
-	}
-	if dec.Approved && d.now().After(dec.RunBefore) {
-		return d.checkNotLate(ctx, k, file)
-	}
-	return nil
-}
-
-// checkNotSettled withdraws our decision if the request was settled before the
-// decision was written. The refusal says how it ended.
-func (d *Decider) checkNotSettled(ctx context.Context, k approval.Key, file []byte) error {
-	b, err := d.Store.Read(ctx, approval.DocRecord, k)
-	if errors.Is(err, store.ErrMissing) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read record: %w", err)
-	}
-	rec, err := approval.OpenRecord(d.Seal, k, b)
-	if err == nil && string(rec.Decision) == string(file) {
-		return nil
-	}
-	ref := d.settledRefusal(ctx, k)
-	if ref == nil {
-		ref = &decide.Refusal{Reason: decide.ErrTooLate}
-	}
-	return d.withdraw(ctx, k, file, ref)
-}
-
-// checkStillPending withdraws our decision if the pending was removed or replaced.
-func (d *Decider) checkStillPending(ctx context.Context, k approval.Key, sha string, file []byte) error {
-	b, err := d.Store.Read(ctx, approval.DocPending, k)
-	if err == nil && approval.Digest(b) == sha {
-		return nil
-	}
+	p, err := d.Store.Read(ctx, approval.DocPending, k)
 	if err != nil && !errors.Is(err, store.ErrMissing) {
 		return fmt.Errorf("read pending: %w", err)
 	}
-	// The request may have been settled since checkNotSettled, also by our decision.
-	if _, err := d.Store.Read(ctx, approval.DocRecord, k); !errors.Is(err, store.ErrMissing) {
-		return d.checkNotSettled(ctx, k, file)
+	pending := err == nil && approval.Digest(p) == dec.PendingSHA256
+	b, err := d.Store.Read(ctx, approval.DocRecord, k)
+	switch {
+	case err == nil:
+		if rec, err := approval.OpenRecord(d.Seal, k, b); err != nil || string(rec.Decision) != string(file) {
+			return d.withdraw(ctx, k, file, cmp.Or(d.settledRefusal(ctx, k), &decide.Refusal{Reason: decide.ErrTooLate}))
+		}
+		return nil // settled, by this decision
+	case !errors.Is(err, store.ErrMissing):
+		return fmt.Errorf("read record: %w", err)
+	case !pending:
+		return d.withdraw(ctx, k, file, &decide.Refusal{
+			Reason: decide.ErrUnknown, Hint: "the request was removed or replaced while it was decided",
+		})
+	case dec.Approved && d.now().After(dec.RunBefore):
+		return d.checkNotLate(ctx, k, file)
 	}
-	return d.withdraw(ctx, k, file, &decide.Refusal{
-		Reason: decide.ErrUnknown, Hint: "the request was removed or replaced while it was decided",
-	})
+	return nil
 }
 
 // checkNotLate withdraws an approval that was written after its RunBefore, unless the

@@ -32,8 +32,7 @@ import (
 type Degradation struct {
 	Reason  string // "the disk is full": follows "gate degraded: "
 	Hint    string // what the operator can do
-	Since   time.Time
-	Restart bool // only a restart ends it
+	Restart bool   // only a restart ends it
 }
 
 // health is what the gate can do. A higher value can do less.
@@ -189,11 +188,10 @@ func levelOf(err error, other health) health {
 // count when the examination began; -1 means that cause is itself a new failure.
 func (g *Gate) setHealth(level health, cause error, failureCount int) {
 	c := &g.condition
-	now := g.Now()
 	p := Degradation{}
 	if level != healthy {
 		p = diagnose(cause)
-		p.Since, p.Restart = now, level == stopped
+		p.Restart = level == stopped
 	}
 	c.mu.Lock()
 	was, old := c.level, c.degradation
@@ -205,10 +203,7 @@ func (g *Gate) setHealth(level health, cause error, failureCount int) {
 		c.failureCount++
 		level = max(level, was)
 	}
-	if was != healthy && level != healthy {
-		p.Since = old.Since
-	}
-	c.level, c.degradation, c.next = level, p, now.Add(probeInterval)
+	c.level, c.degradation, c.next = level, p, g.Now().Add(probeInterval)
 	c.mu.Unlock()
 	if was != level || old.Reason != p.Reason {
 		g.notifyHealth(was, level, p, cause)

@@ -105,7 +105,6 @@ func TestDegradationIsLoggedOncePerChange(t *testing.T) {
 		if present {
 			require.Equal(t, "the disk is almost full", p.Reason)
 			require.NotEmpty(t, p.Hint)
-			require.Equal(t, h.clock.now(), p.Since)
 			require.False(t, p.Restart)
 		}
 	}

@@ -40,7 +40,6 @@ type outcome struct {
 	submission *submission // its callers wait for acceptance; may be nil
 	leftovers  []approval.Doc
 	taints     []string // that the claim added
-	granted    bool     // the grant of its decision is durable
 }
 
 // end commits the record (C), its audit entry and the response (S), after the entries that
@@ -48,9 +47,6 @@ type outcome struct {
 func (g *Gate) end(ctx context.Context, e outcome, before ...store.Op) error {
 	file, err := g.sealRecord(&e)
 	if err != nil {
-		return err
-	}
-	if err := g.endGrant(&e); err != nil {
 		return err
 	}
 	g.index.startCooldown(e.key, g.Now().Add(cooldownPeriod))
@@ -92,18 +88,6 @@ func (g *Gate) sealRecord(e *outcome) (file []byte, err error) {
 		return nil, fmt.Errorf("encode record: %w", err)
 	}
 	return g.Seal.Seal(approval.DocRecord, e.key, body), nil
-}
-
-// endGrant makes the grant of an approval durable, before the record.
-func (g *Gate) endGrant(e *outcome) error {
-	if g.Grants == nil || e.granted || e.decision == nil || e.decision.Verdict != approval.Approved {
-		return nil
-	}
-	p, err := approval.OpenPending(g.Seal, e.key, e.record.Pending)
-	if err != nil {
-		return fmt.Errorf("add grant: %w", err)
-	}
-	return g.addGrant(p, e.decision)
 }
 
 // addGrant makes the grant of a decision durable: the decider may have been killed before,
@@ -171,8 +155,11 @@ func (s *state) recordBase() approval.Record {
 	}
 }
 
-// endDecided ends a decided request without running anything.
+// endDecided ends a decided request without running anything. What an approval gives is kept.
 func (g *Gate) endDecided(ctx context.Context, s *state, st approval.Status, why string) error {
+	if err := g.addGrant(s.pending, s.decision); err != nil {
+		return err
+	}
 	return g.end(ctx, outcome{
 		key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why},
 		record: s.recordBase(), info: g.infoFor(s), decision: s.decision, leftovers: s.leftovers(),

@@ -65,8 +65,6 @@ type Audit interface {
 type pauseGuard interface {
 	Enter(workspace string) bool
 	Leave(workspace string)
-	// Failure reports why Enter last returned false, if that was not a pause.
-	Failure() error
 }
 
 // Settings is one state of the configuration.

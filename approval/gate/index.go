@@ -206,33 +206,26 @@ func (g *Gate) scanAll(ctx context.Context) ([]approval.Key, error) {
 
 func (g *Gate) scan(ctx context.Context, ws string) (urgent, later []approval.Key, err error) {
 	unfinished, settled, more := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	for _, d := range []approval.Doc{approval.DocRequest, approval.DocCancel, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocRecord, approval.DocResponse} {
-		ids, strays, err := g.Store.List(ctx, d, ws)
-		if err != nil {
-			return nil, nil, fmt.Errorf("list %s documents of %s: %w", d, ws, err)
+	err = g.list(ctx, ws, func(d approval.Doc, k approval.Key) {
+		switch d {
+		case approval.DocRecord:
+			settled[k.ID] = true
+			g.index.addSettled(k)
+		case approval.DocResponse:
+			settled[k.ID] = true
+		default:
+			unfinished[k.ID] = true
 		}
-		if d == approval.DocRequest {
-			g.refuseStrays(ctx, ws, strays)
+		if d == approval.DocPending {
+			g.index.mu.Lock()
+			g.index.addPending(k)
+			g.index.mu.Unlock()
+		} else {
+			more[k.ID] = true
 		}
-		for _, id := range ids {
-			k := approval.Key{Workspace: ws, ID: id}
-			switch d {
-			case approval.DocRecord:
-				settled[id] = true
-				g.index.addSettled(k)
-			case approval.DocResponse:
-				settled[id] = true
-			default:
-				unfinished[id] = true
-			}
-			if d == approval.DocPending {
-				g.index.mu.Lock()
-				g.index.addPending(k)
-				g.index.mu.Unlock()
-			} else {
-				more[id] = true
-			}
-		}
+	}, approval.DocRequest, approval.DocCancel, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocRecord, approval.DocResponse)
+	if err != nil {
+		return nil, nil, err
 	}
 	for _, id := range slices.Sorted(maps.Keys(unfinished)) {
 		k := approval.Key{Workspace: ws, ID: id}
@@ -248,45 +241,42 @@ func (g *Gate) scan(ctx context.Context, ws string) (urgent, later []approval.Ke
 	return urgent, later, nil
 }
 
-// Rescan lists a workspace's folders and wakes every key that is not known to be
-// pending, or to wait for its turn. It makes up for lost events.
-func (g *Gate) Rescan(ctx context.Context, ws string) error {
-	for _, d := range []approval.Doc{approval.DocRequest, approval.DocCancel, approval.DocDecision, approval.DocPending} {
+// list visits the keys of a workspace that have these documents, one kind after the other,
+// and refuses what is not a request.
+func (g *Gate) list(ctx context.Context, ws string, visit func(approval.Doc, approval.Key), docs ...approval.Doc) error {
+	for _, d := range docs {
 		ids, strays, err := g.Store.List(ctx, d, ws)
 		if err != nil {
-			return fmt.Errorf("rescan %s: %w", ws, err)
+			return fmt.Errorf("list %s documents of %s: %w", d, ws, err)
 		}
 		if d == approval.DocRequest {
 			g.refuseStrays(ctx, ws, strays)
 		}
 		for _, id := range ids {
-			k := approval.Key{Workspace: ws, ID: id}
-			known := d == approval.DocPending && g.index.isPending(k) || d == approval.DocRequest && g.waitsForTurn(k)
-			if !known {
-				g.Wake(k)
-			}
+			visit(d, approval.Key{Workspace: ws, ID: id})
 		}
 	}
 	return nil
 }
 
+// Rescan lists a workspace's folders and wakes every key that is not known to be
+// pending, or to wait for its turn. It makes up for lost events.
+func (g *Gate) Rescan(ctx context.Context, ws string) error {
+	return g.list(ctx, ws, func(d approval.Doc, k approval.Key) {
+		known := d == approval.DocPending && g.index.isPending(k) || d == approval.DocRequest && g.waitsForTurn(k)
+		if !known {
+			g.Wake(k)
+		}
+	}, approval.DocRequest, approval.DocCancel, approval.DocDecision, approval.DocPending)
+}
+
 // RescanSettled compares the names of a workspace's responses and records. It wakes
 // every key that has only one of the two.
 func (g *Gate) RescanSettled(ctx context.Context, ws string) error {
-	records, _, err := g.Store.List(ctx, approval.DocRecord, ws)
-	if err != nil {
-		return fmt.Errorf("rescan %s: %w", ws, err)
-	}
-	responses, _, err := g.Store.List(ctx, approval.DocResponse, ws)
-	if err != nil {
-		return fmt.Errorf("rescan %s: %w", ws, err)
-	}
 	odd := map[string]bool{}
-	for _, id := range records {
-		odd[id] = true
-	}
-	for _, id := range responses {
-		odd[id] = !odd[id]
+	err := g.list(ctx, ws, func(_ approval.Doc, k approval.Key) { odd[k.ID] = !odd[k.ID] }, approval.DocRecord, approval.DocResponse)
+	if err != nil {
+		return err
 	}
 	for id, is := range odd {
 		if k := (approval.Key{Workspace: ws, ID: id}); is && !g.index.noResponse.has(k) {

@@ -120,8 +120,7 @@ func (g *Gate) allow(ctx context.Context, s *state, ev evaluation) (waiting bool
 	} else if !ok {
 		return g.refuseDegraded(ctx, s)
 	}
-	if !g.beginClaim(ctx, s.key, tool) {
-		g.releaseReservation(s.key)
+	if !g.beginClaim(s.key, tool) {
 		if s.Cancel && g.keyPaused(s.key) {
 			return g.refuseLimited(ctx, s, approval.StatusCancelled, submit.ErrPaused, approval.Because("cancelled_paused"))
 		}

@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"context"
 	"maps"
 	"math"
 	"slices"
@@ -10,21 +9,19 @@ import (
 )
 
 // beginClaim enters the pause guard and takes a handler slot, before a claim. If it
-// cannot, it queues the key and returns false. The key is woken when it may try
-// again.
-func (g *Gate) beginClaim(ctx context.Context, k approval.Key, t approval.Tool) bool {
-	if g.Pauses != nil && !g.Pauses.Enter(k.Workspace) {
-		if err := g.Pauses.Failure(); err != nil {
-			g.reportError(ctx, err)
-		}
+// cannot, it queues the key, releases the reserved space, and returns false. The key is
+// woken when it may try again.
+func (g *Gate) beginClaim(k approval.Key, t approval.Tool) bool {
+	switch {
+	case g.Pauses != nil && !g.Pauses.Enter(k.Workspace):
 		g.addPaused(k)
-		return false
-	}
-	if !g.takeSlot(k, t) {
+	case !g.takeSlot(k, t):
 		g.leavePause(k.Workspace)
-		return false
+	default:
+		return true
 	}
-	return true
+	g.releaseReservation(k)
+	return false
 }
 
 // releaseClaim releases the pause guard, the reserved space and the slot of a run

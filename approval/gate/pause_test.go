@@ -25,7 +25,7 @@ func newPausableRig(t *testing.T, p options) *rig {
 func (h *rig) pause(name string) {
 	s := &ipc.Store{FS: ipc.OS(), Layout: h.layout} // of another process
 	require.NoError(h.t, s.Pause(ipc.Pause{Workspace: name, By: "ann", At: h.clock.now()}))
-	require.NoError(h.t, s.AwaitClaims(name, func() error {
+	require.NoError(h.t, h.store.AwaitClaims(name, func() error {
 		time.Sleep(100 * time.Microsecond)
 		return nil
 	}))

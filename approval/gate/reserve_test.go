@@ -27,7 +27,6 @@ type counters struct{ claims, reservations atomic.Int64 }
 
 func (b *counters) Enter(string) bool { b.claims.Add(1); return true }
 func (b *counters) Leave(string)      { b.claims.Add(-1) }
-func (*counters) Failure() error      { return nil }
 
 // countingHealthStore counts the space reservations.
 type countingHealthStore struct {

@@ -23,14 +23,6 @@ type dueKey struct {
 
 func newSchedule() schedule { return schedule{byKey: map[approval.Key]*dueKey{}} }
 
-// at returns when k is due; zero: it is not scheduled.
-func (s *schedule) at(k approval.Key) time.Time {
-	if d := s.byKey[k]; d != nil {
-		return d.at
-	}
-	return time.Time{}
-}
-
 func (s *schedule) set(k approval.Key, at time.Time) {
 	at = at.Round(0) // one clock: a mixed order would not be an order
 	if d := s.byKey[k]; d != nil {

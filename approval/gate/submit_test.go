@@ -175,7 +175,6 @@ type alwaysPaused struct{}
 
 func (alwaysPaused) Enter(string) bool { return false }
 func (alwaysPaused) Leave(string)      {}
-func (alwaysPaused) Failure() error    { return nil }
 
 // TestConcurrentSubmit submits the same request many times at once: it runs once, and
 // the other callers get a repetition.

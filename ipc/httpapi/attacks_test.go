@@ -265,7 +265,6 @@ type alwaysPaused struct{}
 
 func (alwaysPaused) Enter(string) bool { return false }
 func (alwaysPaused) Leave(string)      {}
-func (alwaysPaused) Failure() error    { return nil }
 
 // TestNothingIsEchoed puts a secret into every place that a client controls.
 func TestNothingIsEchoed(t *testing.T) {

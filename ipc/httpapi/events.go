@@ -56,7 +56,6 @@ func (s *Server) follow(ctx context.Context, in *eventsIn) (*eventsOut, error) {
 	return &eventsOut{func(ctx huma.Context) {
 		r, w := humago.Unwrap(ctx)
 		defer s.Metrics.countListening()()
-		defer s.Feed.Follow()()
 		st := &stream{Server: s, key: k, w: w, out: http.NewResponseController(w)}
 		newest, _ := s.Feed.Moved()
 		st.at = newest

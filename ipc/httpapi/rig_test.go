@@ -304,9 +304,6 @@ func (f *feed) Moved() (int64, <-chan struct{}) {
 	return f.all[len(f.all)-1].Seq, f.moved
 }
 
-// Follow implements httpapi.AuditFeed.
-func (f *feed) Follow() func() { return func() {} }
-
 // answer is a response with its decoded body.
 type answer struct {
 	*http.Response

@@ -40,8 +40,6 @@ type AuditFeed interface {
 	// Moved returns the number of the newest durable entry, and a channel that is closed
 	// when there is a newer one.
 	Moved() (newest int64, moved <-chan struct{})
-	// Follow registers a follower until stop is called.
-	Follow() (stop func())
 }
 
 // Grants lists and revokes grants.

@@ -20,10 +20,9 @@ var (
 
 // Journal is an open journal. It is safe for concurrent use.
 type Journal struct {
-	fs    FS
-	dir   string
-	count int
-	size  int64
+	fs   FS
+	dir  string
+	size int64
 
 	records []group // read by Open, from the mark on
 
@@ -164,9 +163,6 @@ func (j *Journal) Reserve(bytes int64) (release func(), err error) {
 		j.reserved -= need
 	}), nil
 }
-
-// Commit adds a body and returns when it is durable.
-func (j *Journal) Commit(body []byte) error { return j.Add(body)() }
 
 // Add puts a body into the group that is being filled. wait returns when it is durable, or
 // an error that wraps ErrEnded. Bodies are in the order of the calls. Without a wait, the

@@ -13,13 +13,16 @@ import (
 
 type osFS struct{ afero.Fs }
 
+// Commit adds a body and returns when it is durable.
+func (j *Journal) Commit(body []byte) error { return j.Add(body)() }
+
 func (osFS) SyncDir(string) error { return nil }
 
 func (osFS) Datasync(f afero.File) error { return f.Sync() }
 
 func open(t *testing.T, dir string) (*Journal, []string) {
 	t.Helper()
-	j, err := Open(osFS{afero.NewOsFs()}, dir, Options{Size: minSize})
+	j, err := Open(osFS{afero.NewOsFs()}, dir, minSize)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = j.Close() })
 	return j, records(t, j)

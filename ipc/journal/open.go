@@ -24,13 +24,8 @@ type FS interface {
 	Datasync(f afero.File) error
 }
 
-// Options are the shape of a new journal. An existing one keeps its own.
-type Options struct {
-	Segments int   // 0: 4
-	Size     int64 // of a segment, in bytes, whole blocks of 4 KiB; 0: 8 MiB
-}
-
 const (
+	count       = 4 // segments
 	minSize     = 64 << 10
 	defaultSize = 8 << 20
 	maxGroup    = 1 << 20 // bytes of a group, unless the segments are small
@@ -45,11 +40,12 @@ type segment struct {
 	read   []group
 }
 
-// Open opens the journal in dir, and creates what is missing. It makes everything durable
+// Open opens the journal in dir, and creates what is missing: segments of size bytes, whole
+// blocks of 4 KiB, or of 8 MiB if size is 0. An existing journal keeps its own. It makes everything durable
 // that can be read, and reads: Records yields it. The caller is the only process that has it
 // open. A journal that is damaged is ErrDamaged, with a hint.
-func Open(fsys FS, dir string, o Options) (j *Journal, err error) {
-	j = &Journal{fs: fsys, dir: dir, count: cmp.Or(o.Segments, 4), size: cmp.Or(o.Size, defaultSize), token: make(chan struct{}, 1)}
+func Open(fsys FS, dir string, size int64) (j *Journal, err error) {
+	j = &Journal{fs: fsys, dir: dir, size: cmp.Or(size, defaultSize), token: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			j, err = nil, fmt.Errorf("open journal: %w", errors.Join(err, j.closeFiles()))
@@ -76,7 +72,7 @@ func (j *Journal) openFiles() error {
 	}
 	var missing []int
 	sizes := map[int64]bool{}
-	for i := range j.count {
+	for i := range count {
 		f, err := j.fs.OpenFile(j.path(i), os.O_RDWR, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			missing = append(missing, i)

@@ -53,7 +53,7 @@ func (j *Journal) Stats() Stats {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return Stats{
-		Segments: j.count, Free: len(j.free()), Size: j.size, Reserved: j.reserved,
+		Segments: count, Free: len(j.free()), Size: j.size, Reserved: j.reserved,
 		Began: j.began, Counts: j.total, LastMinute: j.seconds.sum(time.Now()),
 	}
 }

@@ -81,6 +81,9 @@ type Log struct {
 	// OnEntry is called for every entry, in the log's order and before the entry is
 	// durable. It must not call the log. Set it before the first entry.
 	OnEntry func(event.Entry)
+	// OnWritten is called when the lines up to seq are committed and in the files. It must
+	// not call the log. nil: nothing is.
+	OnWritten func(seq int64)
 	// Committer commits the entries of Append and Note. Set it before the first entry.
 	Committer Committer
 
@@ -88,10 +91,9 @@ type Log struct {
 	dir string
 	now func() time.Time
 
-	newest      atomic.Pointer[Checkpoint]
-	noted       atomic.Pointer[error] // why a note was not written
-	hint        chan struct{}         // there are notes that no caller waits for
-	foundAtOpen event.Entry           // the last entry at Open
+	newest atomic.Pointer[Checkpoint]
+	noted  atomic.Pointer[error] // why a note was not written
+	hint   chan struct{}         // there are notes that no caller waits for
 
 	files       sync.Mutex        // locked before numbers
 	file        afero.File        // nil: the next line begins a new segment
@@ -183,7 +185,6 @@ func (l *Log) readSegment(f afero.File) (whole bool, err error) {
 	}
 	s := newScanner(f, first)
 	for s.next() {
-		l.foundAtOpen = s.entry
 		l.last = append(l.last[:0], s.line...)
 		l.addLeaf(s.entry.Seq, s.line)
 	}
@@ -269,9 +270,6 @@ func (l *Log) outstanding() bool {
 	defer l.numbers.Unlock()
 	return len(l.unwritten)+len(l.queue) > 0
 }
-
-// FoundAtOpen returns the newest entry at Open. Its Seq is 0 if there was none.
-func (l *Log) FoundAtOpen() event.Entry { return l.foundAtOpen }
 
 // Close makes all noted entries durable, signs the log and closes it.
 func (l *Log) Close() error {

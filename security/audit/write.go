@@ -49,6 +49,9 @@ func (l *Log) Durable(seq int64) error {
 	if err := l.writeLines(); err != nil {
 		return fmt.Errorf("write audit log: %w", err)
 	}
+	if l.OnWritten != nil {
+		l.OnWritten(l.appended)
+	}
 	if l.signatureDue() {
 		_ = l.sign() // Checkpoint returns the error
 	}

@@ -357,7 +357,8 @@ func (s *Service) pauseTarget(ctx context.Context, c *httpapi.Caller, ws string)
 	if ws == "" && !c.Operator || ws != "" && !c.Sees(ws) {
 		return "", &decide.Refusal{Reason: decide.ErrNotAuthorized}
 	}
-	if err := s.Home.Layout.PreparePauses(s.Home.FS); err != nil || ws == "" {
+	// A HOME of an earlier version lacks the folder of pauses.
+	if err := s.Home.Layout.PrepareHome(s.Home.FS); err != nil || ws == "" {
 		return ipc.AllWorkspaces, err
 	}
 	names, err := s.Home.Store.Workspaces(ctx)

@@ -324,8 +324,11 @@ func showHead(s *env) error {
 func pauseAll(s *env) error {
 	store := s.w.store(s.w.disk.Process("operator"))
 	err := store.Pause(ipc.Pause{ID: fmt.Sprint("p", s.w.actionIndex), Workspace: ipc.AllWorkspaces, By: "ann", At: s.w.now})
-	if err == nil {
-		err = store.AwaitClaims(ipc.AllWorkspaces, func() error { return nil }) // every check lets other actors run
+	if d := s.daemon; err == nil && d != nil {
+		err = d.store.AwaitClaims(ipc.AllWorkspaces, func() error {
+			s.letOthersRun()
+			return nil
+		})
 	}
 	s.w.paused = s.w.paused || err == nil
 	s.w.actionIndex++

@@ -54,11 +54,8 @@ func (s *server) runNotes(ctx context.Context) {
 // log has the entry.
 type pauseAudit struct {
 	store *ipc.Store
-	log   auditAppender
-	known map[string]bool // facts in the log; nil: not read yet
+	once  func(event.Entry) error // adds an entry that the log does not have
 }
-
-type auditAppender interface{ Append(event.Entry) error }
 
 func pausedFact(p ipc.Pause) event.Entry {
 	ws := p.Workspace
@@ -74,8 +71,6 @@ func resumedFact(r ipc.Resumed) event.Entry {
 	return e
 }
 
-func factName(e event.Entry) string { return string(e.Event) + " " + e.Detail }
-
 // recordNew audits what is not in the log yet.
 func (m *pauseAudit) recordNew() error {
 	now, err := m.store.Pauses()
@@ -83,56 +78,22 @@ func (m *pauseAudit) recordNew() error {
 		return err
 	}
 	over, err := m.store.Ended()
-	if err != nil || len(now)+len(over) == 0 {
-		return err
-	}
-	if err := m.learn(); err != nil {
+	if err != nil {
 		return err
 	}
 	for _, p := range now {
-		if err := m.recordOnce(pausedFact(p)); err != nil {
-			return err
+		if err := m.once(pausedFact(p)); err != nil {
+			return fmt.Errorf("audit pause: %w", err)
 		}
 	}
 	for _, r := range over {
-		if err := errors.Join(m.recordOnce(pausedFact(r.Pause)), m.recordOnce(resumedFact(r))); err != nil {
-			return err
+		if err := errors.Join(m.once(pausedFact(r.Pause)), m.once(resumedFact(r))); err != nil {
+			return fmt.Errorf("audit pause: %w", err)
 		}
 		if err := m.store.Forget(r.Pause.ID); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	return nil
-}
-
-func (m *pauseAudit) recordOnce(e event.Entry) error {
-	if m.known[factName(e)] {
-		return nil
-	}
-	e.Time = time.Now().UTC()
-	if err := m.log.Append(e); err != nil {
-		return fmt.Errorf("audit pause: %w", err)
-	}
-	m.known[factName(e)] = true
-	return nil
-}
-
-// learn reads the log once, and only if there is a pause.
-func (m *pauseAudit) learn() error {
-	if m.known != nil {
-		return nil
-	}
-	known := map[string]bool{}
-	err := audit.Entries(m.store.FS, m.store.Layout.Audit(), func(e event.Entry) error {
-		if e.Event == event.Paused || e.Event == event.Resumed {
-			known[factName(e)] = true
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	m.known = known
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -14,91 +13,39 @@ import (
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
-// feed publishes audit entries to followers once they are durable. Without
-// followers it costs one buffered entry each.
+// feed publishes audit entries to followers once they are in the log's files.
 type feed struct {
-	home  *home.Home
-	log   *audit.Log
-	dirty chan struct{}
+	home *home.Home
 
-	mu        sync.Mutex
-	last      []event.Entry // newest entries, in order
-	newest    int64         // sequence number of the newest entry
-	durable   int64         // sequence number of the newest durable entry
-	changed   chan struct{}
-	followers int
+	mu      sync.Mutex
+	last    []event.Entry // newest entries, in order
+	durable int64         // sequence number of the newest entry in the files
+	changed chan struct{}
 }
 
 // maxBuffered is how many entries are buffered for followers that are behind.
 const maxBuffered = 4096
 
 func newFeed(h *home.Home, log *audit.Log) *feed {
-	newest := log.FoundAtOpen().Seq
-	return &feed{home: h, log: log, newest: newest, durable: newest, dirty: make(chan struct{}, 1), changed: make(chan struct{})}
+	return &feed{home: h, durable: log.Appended(), changed: make(chan struct{})}
 }
 
 // add adds an entry. The audit log calls it under its own lock.
 func (f *feed) add(e event.Entry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.newest = e.Seq
 	if f.last = append(f.last, e); len(f.last) >= 2*maxBuffered {
 		f.last = append(f.last[:0], f.last[len(f.last)-maxBuffered:]...)
 	}
-	if f.followers > 0 {
-		hint(f.dirty)
-	}
 }
 
-// run syncs new entries while there are followers, until ctx ends.
-func (f *feed) run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-f.dirty:
-		}
-		if f.sync() != nil {
-			// The daemon's health reports the disk; here we only retry.
-			if home.Sleep(ctx, time.Second) != nil {
-				return
-			}
-			hint(f.dirty)
-		}
-	}
-}
-
-// sync syncs the log and notifies the followers.
-func (f *feed) sync() error {
-	f.mu.Lock()
-	heard := f.newest
-	f.mu.Unlock()
-	if err := f.log.Sync(); err != nil {
-		return err
-	}
+// written notifies the followers. The audit log calls it under its own lock.
+func (f *feed) written(seq int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if heard > f.durable {
-		f.durable = heard
-		close(f.changed)
-		f.changed = make(chan struct{})
-	}
-	return nil
-}
-
-// Follow implements httpapi.Log.
-func (f *feed) Follow() (stop func()) {
-	f.mu.Lock()
-	f.followers++
-	f.mu.Unlock()
-	if f.sync() != nil {
-		hint(f.dirty)
-	}
-	return func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.followers--
-	}
+	f.durable = seq
+	close(f.changed)
+	f.changed = make(chan struct{})
 }
 
 // Moved implements httpapi.Log.

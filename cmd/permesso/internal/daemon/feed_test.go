@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -34,7 +33,7 @@ func newTestFeed(t *testing.T, n int) (*feed, *audit.Log) {
 	audittest.Attach(log)
 	t.Cleanup(func() { require.NoError(t, log.Close()) })
 	f := newFeed(h, log)
-	log.OnEntry = f.add
+	log.OnEntry, log.OnWritten = f.add, f.written
 	return f, log
 }
 
@@ -55,31 +54,23 @@ func TestFeed(t *testing.T) {
 	require.Equal(t, []int64{3, 4, 5}, f.since(t, 2), "from the disk")
 	log.Note(event.Entry{Event: event.Executed})
 	newest, moved := f.Moved()
-	require.EqualValues(t, 5, newest, "without a follower the feed does not sync")
+	require.EqualValues(t, 5, newest, "the feed does not sync")
 	require.Empty(t, f.since(t, 5), "an entry that is not durable is not returned")
 
-	stop := f.Follow()
-	newest, _ = f.Moved()
-	require.EqualValues(t, 6, newest, "a follower begins at the end")
-	<-moved
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f.run(ctx)
-	}()
-	_, moved = f.Moved()
-	log.Note(event.Entry{Event: event.Executed})
-	select {
-	case <-moved:
-	case <-time.After(awaitTimeout):
-		require.Fail(t, "no follower was notified")
+	for n := range int64(2) {
+		_, moved = f.Moved()
+		log.Note(event.Entry{Event: event.Executed})
+		require.NoError(t, log.Sync())
+		select {
+		case <-moved:
+		default:
+			require.Fail(t, "no follower was notified")
+		}
+		newest, _ = f.Moved()
+		require.EqualValues(t, 7+n, newest)
 	}
-	require.Equal(t, []int64{6, 7}, f.since(t, 5), "from memory")
-	require.Equal(t, []int64{4, 5, 6, 7}, f.since(t, 3), "again from the disk")
-	stop()
-	cancel()
-	<-done
+	require.Equal(t, []int64{6, 7, 8}, f.since(t, 5), "from memory")
+	require.Equal(t, []int64{4, 5, 6, 7, 8}, f.since(t, 3), "again from the disk")
 }
 
 // TestFeedMemoryIsBounded bounds the buffer for a busy log.
@@ -89,7 +80,7 @@ func TestFeedMemoryIsBounded(t *testing.T) {
 		log.Note(event.Entry{Event: event.Executed})
 	}
 	require.Less(t, len(f.last), 2*maxBuffered)
-	defer f.Follow()()
+	require.NoError(t, log.Sync())
 	require.Len(t, f.since(t, 0), 3*maxBuffered, "older entries are read from the disk")
 	require.Len(t, f.since(t, 2*maxBuffered), maxBuffered)
 }

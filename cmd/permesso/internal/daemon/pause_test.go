@@ -8,9 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -38,9 +40,10 @@ func (f *killedLog) Append(e event.Entry) error {
 // each pause and each resume once, with its author, in order.
 func TestPausesAreAuditedOnce(t *testing.T) {
 	for kills := range 8 {
-		h := &home.Home{FS: ipc.OS(), Layout: ipc.Layout{Home: t.TempDir()}}
-		h.Store = &ipc.Store{FS: h.FS, Layout: h.Layout}
+		h := home.New(config.Default(), t.TempDir())
 		require.NoError(t, h.Layout.PrepareHome(h.FS))
+		k, err := h.MakeKeys()
+		require.NoError(t, err)
 		at := time.Now().UTC()
 		for i, ws := range []string{"a", ipc.AllWorkspaces, "a"} {
 			require.NoError(t, h.Store.Pause(ipc.Pause{Workspace: ws, By: fmt.Sprint("ann", i), At: at, Reason: "r"}))
@@ -49,23 +52,29 @@ func TestPausesAreAuditedOnce(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
-		for n := range kills + 1 {
+		record := func(n, recordings int) (err error) {
 			log, err := audit.OpenSigned(h.FS, h.Layout.Audit(), time.Now, audit.Keys{})
 			require.NoError(t, err)
 			audittest.Attach(log)
-			m := pauseAudit{store: h.Store, log: &killedLog{log, n}}
-			if err = m.recordNew(); err != nil {
-				require.ErrorIs(t, err, errKilled)
+			memory, err := h.NewMemory(k, zerolog.Nop())
+			require.NoError(t, err)
+			log.OnEntry, memory.Audit = memory.Observe, (&killedLog{log, n}).Append
+			m := pauseAudit{store: h.Store, once: memory.AuditOnce}
+			for range recordings {
+				err = errors.Join(err, m.recordNew())
 			}
 			require.NoError(t, log.Close())
+			if n%2 == 1 {
+				require.NoError(t, memory.SaveSnapshot(), "for the next start")
+			}
+			return err
 		}
-		log, err := audit.OpenSigned(h.FS, h.Layout.Audit(), time.Now, audit.Keys{})
-		require.NoError(t, err)
-		audittest.Attach(log)
-		m := pauseAudit{store: h.Store, log: log}
-		require.NoError(t, m.recordNew())
-		require.NoError(t, m.recordNew())
-		require.NoError(t, log.Close())
+		for n := range kills + 1 {
+			if err = record(n, 1); err != nil {
+				require.ErrorIs(t, err, errKilled)
+			}
+		}
+		require.NoError(t, record(100, 2))
 		count := map[string]int{}
 		require.NoError(t, audit.Entries(h.FS, h.Layout.Audit(), func(e event.Entry) error {
 			count[fmt.Sprintf("%s %s %s %s", e.Event, e.Workspace, e.By, e.Reason)]++
@@ -118,7 +127,6 @@ func TestPauseWaitsForClaims(t *testing.T) {
 	require.NoError(t, h.Store.Pause(ipc.Pause{Workspace: "a", By: "ann"}))
 	require.ErrorIs(t, h.Store.Pause(ipc.Pause{Workspace: "a", By: "ann"}), os.ErrExist)
 	require.False(t, guard.Enter("a"))
-	other := &ipc.Store{FS: ipc.OS(), Layout: h.Layout}
 	checks := 0
 	check := func() error {
 		switch checks++; checks {
@@ -129,7 +137,7 @@ func TestPauseWaitsForClaims(t *testing.T) {
 		}
 		return nil
 	}
-	require.NoError(t, other.AwaitClaims(ipc.AllWorkspaces, check))
+	require.NoError(t, h.Store.AwaitClaims(ipc.AllWorkspaces, check))
 	require.Equal(t, 6, checks, "not before the last claim ends")
 	require.True(t, guard.Enter("b"), "another workspace is not paused")
 }

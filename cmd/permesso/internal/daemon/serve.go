@@ -185,6 +185,7 @@ func (s *server) open(ctx context.Context) (err error) {
 		s.metrics.observe(e)
 		s.feed.add(e)
 	}
+	s.audit.OnWritten = s.feed.written
 	s.memory.Audit = s.audit.Append
 	if err := s.memory.ApplyChanges(time.Now()); err != nil {
 		return err
@@ -194,7 +195,7 @@ func (s *server) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.runner = &exec.Runner{Verifier: verifier, TempDir: s.Layout.Run(), Log: s.log, Supervisor: exec.Supervisor{Log: s.log}}
-	s.pauseAudit = pauseAudit{store: s.Store, log: s.audit}
+	s.pauseAudit = pauseAudit{store: s.Store, once: s.memory.AuditOnce}
 	now, err := s.memory.Settings(s.Config)
 	if err != nil {
 		return err
@@ -308,7 +309,6 @@ func (s *server) run(ctx context.Context) error {
 	wg.Go(func() { s.runPruner(inner) })
 	wg.Go(func() { s.runReloads(inner) })
 	wg.Go(func() { s.runWatchdog(inner) })
-	wg.Go(func() { s.feed.run(inner) })
 	wg.Go(func() { s.runNotes(inner) })
 	if s.script == nil { // never channels with a script, even if configured later
 		wg.Go(func() { s.channels.Run(inner) })

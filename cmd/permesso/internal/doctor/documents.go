@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -74,17 +73,8 @@ func (d *Doctor) checkSeals(ctx context.Context) []Finding {
 	return orOK(slices.Concat(pending, decided, running), "%d pending, %d decided, %d running: every seal is valid", p, q, r)
 }
 
-// open opens a sealed document and parses it.
-func open[T any](d *Doctor, doc approval.Doc, k approval.Key, b []byte, parse func([]byte, approval.Key) (T, error)) (T, error) {
-	body, err := d.keys.Seal.Open(doc, k, b)
-	if err != nil {
-		return *new(T), err
-	}
-	return parse(body, k)
-}
-
 func (d *Doctor) sealedPending(k approval.Key, b []byte) []Finding {
-	_, err := open(d, approval.DocPending, k, b, approval.ParsePending)
+	_, err := approval.OpenPending(d.keys.Seal, k, b)
 	if err == nil {
 		return nil
 	}
@@ -96,7 +86,7 @@ func (d *Doctor) sealedPending(k approval.Key, b []byte) []Finding {
 }
 
 func (d *Doctor) sealedDecision(k approval.Key, b []byte) []Finding {
-	dec, err := open(d, approval.DocDecision, k, b, approval.ParseDecision)
+	dec, err := approval.OpenDecision(d.keys.Seal, k, b)
 	if err == nil {
 		err = d.checkDigest(dec, k)
 	}
@@ -117,7 +107,7 @@ func (d *Doctor) checkDigest(dec *approval.Decision, k approval.Key) error {
 }
 
 func (d *Doctor) sealedClaim(k approval.Key, b []byte) []Finding {
-	_, err := open(d, approval.DocClaim, k, b, approval.ParseClaim)
+	_, err := approval.OpenClaim(d.keys.Seal, k, b)
 	if err == nil {
 		return nil
 	}
@@ -136,45 +126,24 @@ func (d *Doctor) checkRecords(ctx context.Context) []Finding {
 	}
 	var list []Finding
 	n := 0
+	limit := sample
+	if d.all {
+		limit = math.MaxInt
+	}
 	for _, ws := range d.withFolders {
-		limit := sample
-		if d.all {
-			limit = math.MaxInt
+		keys, err := d.NewestRecords(ctx, limit, ws)
+		if err != nil {
+			list = append(list, findingOf(SeverityError, ws, err))
 		}
-		for _, id := range newest(d.Layout.Records(ws), limit) {
+		for _, k := range keys {
 			if ctx.Err() != nil {
 				return list
 			}
 			n++
-			list = append(list, in(ws, d.checkRecord(ctx, v, approval.Key{Workspace: ws, ID: id}))...)
+			list = append(list, in(ws, d.checkRecord(ctx, v, k))...)
 		}
 	}
 	return orOK(list, "newest %s: seals, receipts and responses are valid", console.Plural(n, "record"))
-}
-
-// newest returns the ids of the n newest documents in a folder.
-func newest(dir string, n int) []string {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil // checkFolders reports it
-	}
-	type doc struct {
-		id string
-		at time.Time
-	}
-	var docs []doc
-	for _, e := range entries {
-		id, ok := strings.CutSuffix(e.Name(), ".json")
-		if info, err := e.Info(); ok && approval.ValidName(id) && err == nil {
-			docs = append(docs, doc{id, info.ModTime()})
-		}
-	}
-	slices.SortFunc(docs, func(a, b doc) int { return b.at.Compare(a.at) })
-	var ids []string
-	for _, d := range docs[:min(n, len(docs))] {
-		ids = append(ids, d.id)
-	}
-	return ids
 }
 
 func (d *Doctor) checkRecord(ctx context.Context, v *receipt.Verifier, k approval.Key) []Finding {
@@ -280,7 +249,7 @@ func (d *Doctor) unreadRequests(ws string) []Finding {
 }
 
 func (d *Doctor) stuckPending(k approval.Key, b []byte) []Finding {
-	p, err := open(d, approval.DocPending, k, b, approval.ParsePending)
+	p, err := approval.OpenPending(d.keys.Seal, k, b)
 	if err != nil {
 		return nil //nolint:nilerr // checkSeals reports it
 	}
@@ -308,7 +277,7 @@ func (d *Doctor) decision(k approval.Key) *approval.Decision {
 }
 
 func (d *Doctor) stuckClaim(k approval.Key, b []byte) []Finding {
-	c, err := open(d, approval.DocClaim, k, b, approval.ParseClaim)
+	c, err := approval.OpenClaim(d.keys.Seal, k, b)
 	if err != nil {
 		return nil //nolint:nilerr // checkSeals reports it
 	}

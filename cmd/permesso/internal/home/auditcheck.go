@@ -27,9 +27,12 @@ const maxChecked = 200
 // records: they are committed together with their entries. The caller holds the lock and has
 // opened the log.
 func (h *Home) CheckLog(ctx context.Context, k *Keys, log *audit.Log) error {
-	v := h.Viewer(k)
-	f := newLogFacts()
-	keys, err := h.newestRecords(ctx)
+	v, f := h.Viewer(k), newLogFacts()
+	names, err := h.Store.Workspaces(ctx)
+	if err != nil {
+		return err
+	}
+	keys, err := h.NewestRecords(ctx, maxChecked, names...)
 	if err != nil {
 		return err
 	}
@@ -38,7 +41,7 @@ func (h *Home) CheckLog(ctx context.Context, k *Keys, log *audit.Log) error {
 			f.addRecord(rec)
 		}
 	}
-	err = h.each(ctx, approval.DocClaim, func(key approval.Key) {
+	err = h.each(ctx, approval.DocClaim, names, func(key approval.Key) {
 		b, err := h.Store.Read(ctx, approval.DocClaim, key)
 		if err != nil {
 			return // the gate reports it
@@ -73,14 +76,14 @@ func (f logFacts) addClaim(c *approval.Claim) {
 	f.Receipts[receipt.Hash(c.Receipt)], f.At[name] = name, c.ClaimedAt
 }
 
-// newestRecords returns the keys of the records that were written last.
-func (h *Home) newestRecords(ctx context.Context) ([]approval.Key, error) {
+// NewestRecords returns the keys of the n records of these workspaces that were written last.
+func (h *Home) NewestRecords(ctx context.Context, n int, workspaces ...string) ([]approval.Key, error) {
 	type dated struct {
 		approval.Key
 		at time.Time
 	}
 	var all []dated
-	err := h.each(ctx, approval.DocRecord, func(k approval.Key) {
+	err := h.each(ctx, approval.DocRecord, workspaces, func(k approval.Key) {
 		if info, err := h.Store.Stat(approval.DocRecord, k); err == nil {
 			all = append(all, dated{k, info.ModTime()})
 		}
@@ -90,19 +93,15 @@ func (h *Home) newestRecords(ctx context.Context) ([]approval.Key, error) {
 	}
 	slices.SortFunc(all, func(a, b dated) int { return b.at.Compare(a.at) })
 	var keys []approval.Key
-	for _, d := range all[:min(len(all), maxChecked)] {
+	for _, d := range all[:min(len(all), n)] {
 		keys = append(keys, d.Key)
 	}
 	return keys, nil
 }
 
-// each visits the keys of all workspaces that have a document of kind d.
-func (h *Home) each(ctx context.Context, d approval.Doc, visit func(approval.Key)) error {
-	names, err := h.Store.Workspaces(ctx)
-	if err != nil {
-		return err
-	}
-	for _, ws := range names {
+// each visits the keys of these workspaces that have a document of kind d.
+func (h *Home) each(ctx context.Context, d approval.Doc, workspaces []string, visit func(approval.Key)) error {
+	for _, ws := range workspaces {
 		ids, _, err := h.Store.List(ctx, d, ws)
 		if err != nil {
 			return fmt.Errorf("list %s documents of %s: %w", d, ws, err)
@@ -129,7 +128,8 @@ func (h *Home) AddRecords(c *audit.Check) (note string, err error) {
 		before = h.lastEntry().Add(-settleTime)
 	}
 	v, f, unreadable := h.Viewer(k), newLogFacts(), 0
-	listed := h.each(context.Background(), approval.DocRecord, func(key approval.Key) {
+	names, listed := h.Store.Workspaces(context.Background())
+	listed = errors.Join(listed, h.each(context.Background(), approval.DocRecord, names, func(key approval.Key) {
 		rec, bad := v.Record(context.Background(), key)
 		if bad != nil {
 			unreadable++
@@ -140,7 +140,7 @@ func (h *Home) AddRecords(c *audit.Check) (note string, err error) {
 		case rec != nil && rec.EndedAt.Before(before):
 			f.addRecord(rec)
 		}
-	})
+	}))
 	if listed != nil {
 		return "records not compared: " + firstLine(listed), nil
 	}

@@ -28,12 +28,12 @@ func TestTaintClearingSurvivesEveryCut(t *testing.T) {
 	key, err := seal.NewKey(bytes.Repeat([]byte{7}, 32))
 	require.NoError(t, err)
 	layout := ipc.Layout{Home: "/home"}
-	memoryOn := func(disk *crashfs.Disk, log []event.Entry) *Memory {
+	memoryOn := func(disk *crashfs.Disk, log []event.Entry, add func(event.Entry) error) *Memory {
 		proc := disk.Process("daemon")
 		h := &Home{Config: config.Default(), Layout: layout, FS: proc, Store: &ipc.Store{FS: proc, Layout: layout}}
 		m, err := h.bareMemory(zerolog.Nop())
 		require.NoError(t, err)
-		m.Keys = &Keys{Seal: key}
+		m.Keys, m.Audit = &Keys{Seal: key}, add
 		m.reset()
 		for _, x := range log {
 			m.Observe(x)
@@ -56,7 +56,7 @@ func TestTaintClearingSurvivesEveryCut(t *testing.T) {
 	complete := newDisk()
 	steps := 0
 	complete.Fail = func(crashfs.Op) error { steps++; return nil }
-	require.NoError(t, memoryOn(complete, nil).clearTaints(func(event.Entry) error { return nil }))
+	require.NoError(t, memoryOn(complete, nil, func(event.Entry) error { return nil }).clearTaints())
 	require.Greater(t, steps, 1)
 	for n := range steps + 2 { // the last two: only the entry fails, before or after it is durable
 		for _, way := range []crashfs.Survive{crashfs.OnlySynced, crashfs.Everything, crashfs.NamesNotData, crashfs.Torn} {
@@ -68,17 +68,17 @@ func TestTaintClearingSurvivesEveryCut(t *testing.T) {
 				return nil
 			}
 			var log []event.Entry
-			_ = memoryOn(disk, nil).clearTaints(func(x event.Entry) error {
+			_ = memoryOn(disk, nil, func(x event.Entry) error {
 				if n == steps+1 {
 					return errors.New("cut off before the entry was durable")
 				}
 				log = append(log, x)
 				return nil
-			})
+			}).clearTaints()
 			disk.Fail = nil
 			after := disk.Cut(way)
 			for range 2 { // a second start changes nothing
-				require.NoError(t, memoryOn(after, log).clearTaints(func(x event.Entry) error { log = append(log, x); return nil }))
+				require.NoError(t, memoryOn(after, log, func(x event.Entry) error { log = append(log, x); return nil }).clearTaints())
 			}
 			require.Len(t, log, 1, "cut at operation %d, %v", n, way)
 			require.Equal(t, event.TaintsCleared, log[0].Event)

@@ -36,10 +36,7 @@ func (m *Memory) revokeFirst(now time.Time) error {
 				return err
 			}
 		}
-		if m.knows(event.Revoked, g.ID) {
-			continue
-		}
-		if err := m.Audit(event.Entry{
+		if err := m.AuditOnce(event.Entry{
 			Event: event.Revoked, Workspace: g.Workspace, Grant: g.ID, By: g.RevokedBy, Reason: g.Reason, Capability: g.Capability,
 			Target: g.Target, ActionType: g.ActionType, ClientID: g.ClientID, SessionID: g.SessionID, Detail: g.Kind,
 		}); err != nil {

@@ -181,17 +181,13 @@ func (m *Memory) auditKey(k *apikey.Key) error {
 	if k.Owner != "" {
 		may += " for " + k.Owner
 	}
-	write := func(e event.Kind, by string) error {
-		if m.knows(e, k.ID) {
-			return nil
-		}
-		return m.Audit(event.Entry{
-			Event: e, Workspace: k.Workspace, ClientID: k.ClientID(), Grant: k.ID, By: by, Via: "cli",
-			Reason: k.Name, Detail: may,
-		})
+	e := event.Entry{
+		Event: event.KeyCreated, Workspace: k.Workspace, ClientID: k.ClientID(), Grant: k.ID, By: k.CreatedBy, Via: "cli",
+		Reason: k.Name, Detail: may,
 	}
-	if err := write(event.KeyCreated, k.CreatedBy); err != nil || k.RevokedAt.IsZero() {
+	if err := m.AuditOnce(e); err != nil || k.RevokedAt.IsZero() {
 		return err
 	}
-	return write(event.KeyRevoked, k.RevokedBy)
+	e.Event, e.By = event.KeyRevoked, k.RevokedBy
+	return m.AuditOnce(e)
 }

@@ -1,6 +1,7 @@
 package home
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,7 +45,7 @@ type Memory struct {
 	adding   sync.Mutex // serializes AddFromDecision
 	first    []*grant.First
 	mu       sync.Mutex
-	audited  map[string]bool // audited facts on grants and keys: "granted ID", "revoked ID", "taints_cleared ID", "key_created ID" …
+	audited  map[string]bool // audited facts: "granted ID", "revoked ID", "taints_cleared ID", "key_created ID", "paused pause ID" …
 }
 
 // bareMemory returns a memory without an engine.
@@ -105,17 +106,26 @@ func (m *Memory) readLog(after int64) (last int64, err error) {
 func (m *Memory) Observe(x event.Entry) {
 	m.Learn(x)
 	switch x.Event {
-	case event.Granted, event.Revoked, event.TaintsCleared, event.KeyCreated, event.KeyRevoked:
+	case event.Granted, event.Revoked, event.TaintsCleared, event.KeyCreated, event.KeyRevoked, event.Paused, event.Resumed:
 		m.mu.Lock()
-		m.audited[string(x.Event)+" "+x.Grant] = true
+		m.audited[factName(x)] = true
 		m.mu.Unlock()
 	}
 }
 
-func (m *Memory) knows(e event.Kind, id string) bool {
+// factName names a fact that is audited once: about a grant, a clearing or a key by its id,
+// about a pause by the entry's detail.
+func factName(e event.Entry) string { return string(e.Event) + " " + cmp.Or(e.Grant, e.Detail) }
+
+// AuditOnce adds an entry to the log, unless the log has one about the same.
+func (m *Memory) AuditOnce(e event.Entry) error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.audited[string(e)+" "+id]
+	known := m.audited[factName(e)]
+	m.mu.Unlock()
+	if known {
+		return nil
+	}
+	return m.Audit(e)
 }
 
 // Grant reads one grant from its file.
@@ -219,7 +229,7 @@ func (m *Memory) ApplyChanges(now time.Time) error {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(append(errs, m.clearTaints(m.Audit), m.auditKeyChanges())...)
+	return errors.Join(append(errs, m.clearTaints(), m.auditKeyChanges())...)
 }
 
 // readGrants reads every grant. An unreadable one allows nothing.
@@ -259,37 +269,33 @@ func (m *Memory) auditGrant(g *grant.Grant) error {
 	}
 	m.auditing.Lock()
 	defer m.auditing.Unlock()
-	write := func(e event.Kind, by, via string) error {
-		if m.knows(e, g.ID) {
-			return nil
-		}
-		return m.Audit(event.Entry{
-			Event: e, Workspace: g.Workspace, Grant: g.ID, By: by, Via: via, Reason: g.Reason,
-			Tool: g.Tool, Target: g.Target, ActionType: g.ActionType, ClientID: g.ClientID, SessionID: g.SessionID,
-			Detail: g.Form,
-		})
+	e := event.Entry{
+		Event: event.Granted, Workspace: g.Workspace, Grant: g.ID, By: g.By, Via: g.Via, Reason: g.Reason,
+		Tool: g.Tool, Target: g.Target, ActionType: g.ActionType, ClientID: g.ClientID, SessionID: g.SessionID,
+		Detail: g.Form,
 	}
-	if err := write(event.Granted, g.By, g.Via); err != nil || g.RevokedAt.IsZero() {
+	if err := m.AuditOnce(e); err != nil || g.RevokedAt.IsZero() {
 		return err
 	}
-	return write(event.Revoked, g.RevokedBy, "")
+	e.Event, e.By, e.Via = event.Revoked, g.RevokedBy, ""
+	return m.AuditOnce(e)
 }
 
 // clearTaints applies the requests of session clear.
-func (m *Memory) clearTaints(add func(event.Entry) error) error {
+func (m *Memory) clearTaints() error {
 	ids, _, err := m.home.Store.List(context.Background(), approval.DocClear, grant.Key("").Workspace)
 	if err != nil {
 		return fmt.Errorf("list taint clearings: %w", err)
 	}
 	for _, id := range ids {
-		if err := m.clear(id, add); err != nil {
+		if err := m.clear(id); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (m *Memory) clear(id string, add func(event.Entry) error) error {
+func (m *Memory) clear(id string) error {
 	k := grant.Key(id)
 	b, err := m.home.Store.Read(context.Background(), approval.DocClear, k)
 	if err != nil {
@@ -303,11 +309,10 @@ func (m *Memory) clear(id string, add func(event.Entry) error) error {
 	if err == nil {
 		c, err = grant.ParseClearing(body, id)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		m.log.Warn().Str("clearing", id).Err(err).Msg("invalid taint clearing ignored")
-	case !m.knows(event.TaintsCleared, id):
-		if err := add(event.Entry{
+	} else {
+		if err := m.AuditOnce(event.Entry{
 			Event: event.TaintsCleared, Workspace: c.Workspace, SessionID: c.SessionID, Grant: id,
 			By: c.By, ByID: c.ByID, Via: c.Via, Reason: c.Reason,
 		}); err != nil {
@@ -333,7 +338,8 @@ func (m *Memory) snapshotFile() string { return filepath.Join(m.home.Layout.Home
 
 var snapshotKey = approval.Key{Workspace: "policy", ID: "0000000000000000"}
 
-const docState approval.Doc = "policy_state"
+// docState is not the kind of earlier snapshots: those do not know which pauses were audited.
+const docState approval.Doc = "policy_state_2"
 
 // policySnapshot is the content of the snapshot file.
 type policySnapshot struct {

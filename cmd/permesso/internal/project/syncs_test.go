@@ -67,7 +67,6 @@ var maySync = map[string]string{
 	// of the audit log, whose Sync waits for the journal and syncs no file
 	"approval/gate/degrade.go examine":               "waits for the journal",
 	"cmd/permesso/internal/daemon/audit.go runNotes": "waits for the journal",
-	"cmd/permesso/internal/daemon/feed.go sync":      "waits for the journal",
 	"cmd/permesso/internal/daemon/serve.go logStart": "waits for the journal",
 	"security/audit/sign.go Checkpoint":              "waits for the journal",
 }
