@@ -22,7 +22,7 @@ import (
 // journal has. Only removals, responses and messages, which every start repairs, may be from
 // shortly after. An id is used again only after a checkpoint, which waits.
 //
-// It leaves out run/, spare/, locks, temporary files, requests that the gate has not accepted, and
+// It leaves out run/, locks, temporary files, requests that the gate has not accepted, and
 // what is no regular file.
 type Copy struct {
 	FS   FS
@@ -162,7 +162,7 @@ func (c *Copy) folder(ctx context.Context, dir string) error {
 func leftOut(name string) bool {
 	base := filepath.Base(name)
 	switch {
-	case name == "lock", name == "run", name == "journal", name == "spare":
+	case name == "lock", name == "run", name == "journal":
 		return true
 	case strings.HasPrefix(base, largePrefix):
 		return false // the journal refers to it

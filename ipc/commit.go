@@ -164,7 +164,6 @@ func (c *commit) prepare(i int, op store.Op) (err error) {
 		if err := s.put(s.path(op.Doc, op.Key), op.Bytes, store.Volatile); err != nil {
 			return err
 		}
-		s.spares.wrote(op.Doc, s.path(op.Doc, op.Key), len(op.Bytes))
 		if op.Check != nil {
 			return op.Check()
 		}
@@ -325,7 +324,6 @@ func (c *commit) rename(i int, op store.Op) bool {
 	if err == nil {
 		c.temps[i] = ""
 		s.changed(name, true)
-		s.spares.wrote(op.Doc, name, len(op.Bytes))
 	}
 	return err == nil
 }

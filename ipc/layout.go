@@ -50,9 +50,6 @@ func (l Layout) Health() string { return l.path("run", "health.json") }
 // Socket is the socket on which the daemon answers its own user and root.
 func (l Layout) Socket() string { return l.path("run", "permesso.sock") }
 
-// Spares is the folder of files of removed documents, which are used again.
-func (l Layout) Spares() string { return l.path("spare") }
-
 // IPC is the folder that holds the workspaces.
 func (l Layout) IPC() string { return l.path("ipc") }
 
@@ -109,7 +106,7 @@ func (l Layout) homeFolders() []folder {
 		{l.Home, 0o700, othersWrite},
 		{l.Keys(), 0o700, othersAccess},
 	}
-	for _, name := range []string{"grants", "audit", "sent", "receipts", "records", "errors", "run", "ipc", "journal", "spare", "pause", "pause/ended"} {
+	for _, name := range []string{"grants", "audit", "sent", "receipts", "records", "errors", "run", "ipc", "journal", "pause", "pause/ended"} {
 		folders = append(folders, folder{l.path(name), 0o700, othersWrite})
 	}
 	return folders

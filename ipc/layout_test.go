@@ -19,7 +19,6 @@ var modes = map[string]fs.FileMode{
 	"":                            0o700,
 	"keys":                        0o700,
 	"journal":                     0o700,
-	"spare":                       0o700,
 	"grants":                      0o700,
 	"audit":                       0o700,
 	"sent":                        0o700,

@@ -62,7 +62,7 @@ func (s *Store) recoverFrom(j *journal.Journal) (ready Lock, err error) {
 	if err := s.replay(j); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(s.removeSpares(), s.sweepTemps(), s.empty(s.Layout.Run())); err != nil {
+	if err := errors.Join(s.sweepTemps(), s.empty(s.Layout.Run())); err != nil {
 		return nil, err
 	}
 	if err := s.syncAll(); err != nil {
@@ -115,14 +115,13 @@ func (s *Store) Checkpoint(ctx context.Context) error {
 	if err := s.restartErr(); err != nil {
 		return err
 	}
-	began, ended := s.firstCommit.Swap(0), s.spoil()
+	began := s.firstCommit.Swap(0)
 	err := s.checkpoint(j)
 	if err != nil {
 		s.firstCommit.CompareAndSwap(0, began)
 	} else {
 		s.lastCheckpoint.Store(time.Now().UnixNano())
 	}
-	ended(err)
 	return classify(err)
 }
 

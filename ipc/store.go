@@ -83,7 +83,6 @@ type Store struct {
 
 	files    changedFiles
 	claims   claims
-	spares   spares
 	health   health
 	reserved reservation
 }
@@ -232,9 +231,7 @@ func (s *Store) Remove(ctx context.Context, d approval.Doc, k approval.Key) erro
 		err = s.RemoveStray(ctx, k.Workspace, filepath.Base(s.path(d, k)))
 	default:
 		s.dropLate(docKey{d, k})
-		if name := s.path(d, k); !s.retire(name) {
-			err = s.FS.Remove(name)
-		}
+		err = s.FS.Remove(s.path(d, k))
 		s.changed(s.path(d, k), false)
 	}
 	if errors.Is(err, fs.ErrNotExist) {

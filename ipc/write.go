@@ -15,10 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/store"
 )
 
-const (
-	writeNew      = os.O_WRONLY | os.O_CREATE | os.O_EXCL
-	writeExisting = os.O_WRONLY
-)
+const writeNew = os.O_WRONLY | os.O_CREATE | os.O_EXCL
 
 // save writes a file that no commit restores: unless it is volatile, it is durable by itself.
 func (s *Store) save(name string, b []byte, mode store.Mode) error {
@@ -99,23 +96,13 @@ func (s *Store) writeTemp(dir string, b []byte, mode fs.FileMode) (string, error
 
 func (s *Store) openTemp(dir string, b []byte, mode fs.FileMode) (afero.File, string, error) {
 	temp := filepath.Join(dir, tempPrefix+randomHex())
-	f, err := afero.File(nil), error(nil)
-	if mode == 0o600 { // an agent could read the old bytes of a spare in its folder
-		f = s.reuse(temp)
-	}
-	reused := f != nil
-	if !reused {
-		f, err = s.FS.OpenFile(temp, writeNew, mode)
-	}
+	f, err := s.FS.OpenFile(temp, writeNew, mode)
 	if err != nil {
 		return nil, "", err
 	}
 	n, err := f.Write(b)
 	if err == nil && n < len(b) {
 		err = io.ErrShortWrite
-	}
-	if err == nil && reused {
-		err = f.Truncate(int64(len(b)))
 	}
 	if err == nil && mode != 0o600 {
 		err = s.FS.Chmod(temp, mode) // independent of the umask

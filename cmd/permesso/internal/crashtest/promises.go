@@ -153,7 +153,7 @@ func (w *sim) visible() string {
 	var b strings.Builder
 	files := w.disk.Files()
 	for _, name := range sortedKeys(files) {
-		if strings.Contains(name, "/audit/") || strings.Contains(name, "/journal/") || strings.HasPrefix(name, layout.Spares()) {
+		if strings.Contains(name, "/audit/") || strings.Contains(name, "/journal/") {
 			continue
 		}
 		fmt.Fprintf(&b, "%s %s\n", name, approval.Digest(files[name])[:8])
