@@ -67,6 +67,8 @@ UNRACED_IN := ./cmd/permesso ./cmd/permesso/internal/crashtest ./ipc/journal ./s
 # -timeout applies to each package; it is long, so that a busy machine fails no test. The race detector needs CGO_ENABLED.
 # -parallel is above the number of processors because most of these tests wait. make check runs vet. Without
 # debug information (-w) the linker takes a third less time.
+# A journal of four segments of 2 MiB: thousands of homes are made, and each would begin with 32 MiB of zeros.
+test test-fast soak: export PERMESSO_JOURNAL_SIZE = 2097152
 test: deps ## run all tests, with the race detector where it does not take too long
 	CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 25m -p $(TEST_P) -parallel 4 -skip '$(UNRACED)' ./cmd/permesso ./...
 	CGO_ENABLED=0 go test -trimpath -vet=off -ldflags=-w -count=1 -timeout 25m -p $(TEST_P) -parallel 4 -run '$(UNRACED)' $(UNRACED_IN)

@@ -73,7 +73,7 @@ func NoDaemon(dir string) error {
 func New(cfg *config.Config, dir string) *Home {
 	h := &Home{Config: cfg, Layout: ipc.Layout{Home: dir}, FS: ipc.OS()}
 	h.Store = &ipc.Store{
-		FS: h.FS, Layout: h.Layout, Verify: h.verify, SyncEach: ipc.SyncErrorsLost() != nil,
+		FS: h.FS, Layout: h.Layout, JournalSize: journalSize(), Verify: h.verify, SyncEach: ipc.SyncErrorsLost() != nil,
 		CompleteLog: func(lines [][]byte) error { return audit.Complete(h.FS, h.Layout.Audit(), lines) },
 		CompareLog:  func(newest []byte) error { return audit.Compare(h.FS, h.Layout.Audit(), newest) },
 	}
@@ -81,6 +81,22 @@ func New(cfg *config.Config, dir string) *Home {
 		h.Store.RequestSize = h.requestSize
 	}
 	return h
+}
+
+// JournalSize is the environment variable with the bytes of a new segment of the journal.
+const JournalSize = "PERMESSO_JOURNAL_SIZE"
+
+// journalSize returns 0 for the usual size, and -1, which Lock refuses, for what is no size.
+func journalSize() int64 {
+	text := os.Getenv(JournalSize)
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 256<<10 || n > 64<<20 || n%4096 != 0 {
+		return -1
+	}
+	return n
 }
 
 // verify checks a document's MAC for replay. Without the key, all that counts is that it is

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -39,6 +41,10 @@ func (h *Home) WaitForLock(ctx context.Context, take func() error) error {
 
 // Lock takes the home's lock, as WaitForLock does.
 func (h *Home) Lock(ctx context.Context) (release func() error, err error) {
+	if h.Store.JournalSize < 0 {
+		return nil, console.Fail(console.ExitError, "a whole number of bytes from 262144 to 67108864, a multiple of 4096",
+			"%s: %q is no size of a segment", JournalSize, os.Getenv(JournalSize))
+	}
 	err = h.WaitForLock(ctx, func() (err error) {
 		release, err = h.Store.Lease(ctx)
 		return err
