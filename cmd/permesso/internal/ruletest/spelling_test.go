@@ -295,7 +295,7 @@ func respellCommand(line string) []string {
 		"echo $(" + line + ")", `echo "$(` + line + `)"`, "cat <(" + line + ")",
 		"f() { " + line + "; }; f", "X=1 " + line, line + " > /dev/null", "\t" + line, "  " + line + "  ", line + " # safe",
 		"case x in x) " + line + ";; esac", "time " + line, "echo a || " + line,
-		strings.ReplaceAll(line, " ", "\t"), strings.Replace(line, " ", " \\\n", 1), "unfinished '" + line, line + " $(", "eval '" + strings.ReplaceAll(line, "'", `'\''`) + "'",
+		strings.ReplaceAll(line, " ", "\t"), strings.Replace(line, " ", " \\\n", 1), line + " $(", "eval '" + strings.ReplaceAll(line, "'", `'\''`) + "'",
 		"sh -c '" + strings.ReplaceAll(line, "'", `'\''`) + "'", "bash -c '" + strings.ReplaceAll(line, "'", `'\''`) + "'",
 		"sudo sh -ec '" + strings.ReplaceAll(line, "'", `'\''`) + "'", "echo '" + strings.ReplaceAll(line, "'", `'\''`) + "' | sh",
 		"bash <<< '" + strings.ReplaceAll(line, "'", `'\''`) + "'", "sh <<EOF\n" + line + "\nEOF", "alias x='" + program + "'; x " + rest,
@@ -303,6 +303,9 @@ func respellCommand(line string) []string {
 	}
 	if !strings.Contains(line, "`") {
 		all = append(all, "echo `"+line+"`")
+	}
+	if !strings.Contains(line, "'") { // another quotation mark would finish it
+		all = append(all, "unfinished '"+line)
 	}
 	if strings.ContainsAny(program, "'\"\\$;&|({!=`") || strings.Contains(line, "\n") || program == "" {
 		return all
