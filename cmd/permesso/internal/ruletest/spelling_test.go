@@ -286,13 +286,14 @@ func wider(s string) string {
 	}, s)
 }
 
-// respellCommand quotes a program, and runs the line inside of others.
+// respellCommand quotes a program, and runs the line inside of others. After $( comes a blank: two
+// parentheses begin an arithmetic expression, which runs nothing.
 func respellCommand(line string) []string {
 	program, rest, _ := strings.Cut(strings.Join(strings.Fields(strings.ReplaceAll(line, "\\\n", "")), " "), " ")
 	all := []string{
 		"true && " + line, line + "; true", "true\n" + line, "true | " + line, line + " | cat", line + " &", "(" + line + ")", "{ " + line + "; }",
 		"if " + line + "; then true; fi", "for x in 1; do " + line + "; done", "while " + line + "; do true; done", "! " + line,
-		"echo $(" + line + ")", `echo "$(` + line + `)"`, "cat <(" + line + ")",
+		"echo $( " + line + ")", `echo "$( ` + line + `)"`, "cat <(" + line + ")",
 		"f() { " + line + "; }; f", "X=1 " + line, line + " > /dev/null", "\t" + line, "  " + line + "  ", line + " # safe",
 		"case x in x) " + line + ";; esac", "time " + line, "echo a || " + line,
 		strings.ReplaceAll(line, " ", "\t"), strings.Replace(line, " ", " \\\n", 1), line + " $(", "eval '" + strings.ReplaceAll(line, "'", `'\''`) + "'",
