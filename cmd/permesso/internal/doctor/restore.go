@@ -42,6 +42,10 @@ func CheckCopy(ctx context.Context, a *console.Console, dir, homeDir string) (r 
 	if err := canBeHome(ipc.Layout{Home: dir}); err != nil {
 		return nil, err
 	}
+	if err := isElsewhere(dir, homeDir); err != nil {
+		return nil, err
+	}
+	dir = resolved(dir)
 	temp, err := os.MkdirTemp("", "permesso-restore-")
 	if err != nil {
 		return nil, err
@@ -50,8 +54,10 @@ func CheckCopy(ctx context.Context, a *console.Console, dir, homeDir string) (r 
 	a.Status("copying …")
 	from, at := ipc.Layout{Home: dir}, filepath.Join(temp, "home")
 	c := &ipc.Copy{FS: ipc.OS(), From: from, To: at}
-	if err := errors.Join(c.Prepare(), c.Frozen(ctx), c.Complete()); err != nil {
-		return nil, err
+	for _, step := range []func() error{c.Prepare, func() error { return c.Frozen(ctx) }, c.Complete} {
+		if err := step(); err != nil {
+			return nil, err
+		}
 	}
 	own := *a
 	own.HomeFlag = at
@@ -63,7 +69,7 @@ func CheckCopy(ctx context.Context, a *console.Console, dir, homeDir string) (r 
 	p := &copied{d, dir, at}
 	p.check(ctx, r)
 	if r.Worst > SeverityError {
-		r.Commands = commandsFor(dir, homeDir)
+		r.Commands = commandsFor(dir, homeDir, time.Now())
 	}
 	return r, nil
 }
@@ -87,6 +93,27 @@ func canBeHome(l ipc.Layout) error {
 		return err
 	case held:
 		return console.Fail(console.ExitErrors, "make a copy first: permesso backup DIR", "a daemon uses %s: it is no copy", l.Home)
+	}
+	return nil
+}
+
+// resolved is a folder without links, as mv and cp -a need it.
+func resolved(dir string) string {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		return real
+	}
+	return dir
+}
+
+// isElsewhere refuses a copy that the printed commands would move away together with HOME.
+func isElsewhere(dir, homeDir string) error {
+	const hint = "make a copy first: permesso backup DIR"
+	at, to := resolved(dir), resolved(homeDir)
+	switch {
+	case at == to:
+		return console.Fail(console.ExitErrors, hint, "%s is HOME itself: it is no copy", dir)
+	case strings.HasPrefix(at, to+"/"), strings.HasPrefix(to, at+"/"):
+		return console.Fail(console.ExitErrors, "move the copy elsewhere, best to another disk", "%s is a part of HOME, or holds it: the commands would move it away", dir)
 	}
 	return nil
 }
@@ -205,14 +232,30 @@ func (p *copied) waiting(ctx context.Context) (since map[approval.Key]time.Time,
 	return since, err
 }
 
-// commandsFor puts a copy in place.
-func commandsFor(dir, homeDir string) []string {
-	from, to := sandbox.ShellWord(dir), sandbox.ShellWord(homeDir)
+// commandsFor puts a copy in place. A second run of the same commands changes nothing: the name
+// for the old HOME is taken then, and mv -T moves nothing into a folder.
+func commandsFor(dir, homeDir string, now time.Time) []string {
+	homeDir = resolved(homeDir)
+	to := sandbox.ShellWord(homeDir)
+	place := "cp -a " + sandbox.ShellWord(dir) + " " + to
+	if _, err := os.Lstat(homeDir); !errors.Is(err, fs.ErrNotExist) {
+		place = "mv -T " + to + " " + sandbox.ShellWord(unusedName(homeDir+".before-"+now.Format("20060102-150405"))) + " && " + place
+	}
 	return []string{
 		"systemctl stop permesso  # or end permesso serve",
-		"mv " + to + " " + sandbox.ShellWord(homeDir+".before"),
-		"cp -a " + from + " " + to,
+		place,
 		"permesso doctor && systemctl start permesso  # or permesso serve",
+	}
+}
+
+// unusedName is a name that no file has, beginning with this one.
+func unusedName(begin string) string {
+	name := begin
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(name); err != nil {
+			return name
+		}
+		name = fmt.Sprintf("%s-%d", begin, n)
 	}
 }
 
