@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +17,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/doctor"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/permesso-dev/permesso/ipc"
 )
@@ -77,18 +80,26 @@ func (r *backupResult) String() string {
 
 // backup creates the folder first: opening HOME may drop the privileges of root.
 func (a *app) backup(ctx context.Context, dir string) error {
-	home, err := config.LocateHome(a.HomeFlag, a.Env)
+	from, err := config.LocateHome(a.HomeFlag, a.Env)
 	if err != nil {
 		return err
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
+	switch err := home.CheckReadable(from); {
+	case errors.Is(err, fs.ErrNotExist):
+		return console.Fail(console.ExitError, "name the daemon's HOME: --home", "there is no home in %s", from)
+	case errors.Is(err, syscall.ENOTDIR):
+		return console.Fail(console.ExitError, "name the daemon's HOME: --home", "%s is not a folder", from)
+	case err != nil:
+		return err
+	}
 	r := &backupResult{Dir: dir}
 	if r.Config, err = config.Locate(a.ConfigFlag, a.Env); err != nil {
 		return err
 	}
-	c := &ipc.Copy{FS: ipc.OS(), From: ipc.Layout{Home: home}, To: dir}
+	c := &ipc.Copy{FS: ipc.OS(), From: ipc.Layout{Home: from}, To: dir}
 	if err := c.Prepare(); err != nil {
 		return err
 	}
@@ -159,14 +170,14 @@ func (a *app) copyHome(ctx context.Context, d *control.Client, c *ipc.Copy, r *b
 }
 
 func (a *app) restoreCheck(ctx context.Context, dir string) error {
-	home, err := config.LocateHome(a.HomeFlag, a.Env)
+	to, err := config.LocateHome(a.HomeFlag, a.Env)
 	if err != nil {
 		return err
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
-	r, err := doctor.CheckCopy(ctx, a.Console, dir, home)
+	r, err := doctor.CheckCopy(ctx, a.Console, dir, to)
 	a.Status("")
 	if err != nil {
 		return err

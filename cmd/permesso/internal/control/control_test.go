@@ -401,6 +401,25 @@ func TestVersionsAreCompared(t *testing.T) {
 	require.Equal(t, "permesso: this command has version 1, the running daemon 2\\u{202E}; restart the daemon to update it\n", errs.String(), "once")
 }
 
+// A home that has lost its log is still a home.
+func TestLogThatIsGone(t *testing.T) {
+	h, _ := newHome(t)
+	require.NoError(t, os.Rename(h.Layout.Audit(), h.Layout.Audit()+".away"))
+	err := ExplainNoLog(h, os.ErrNotExist)
+	require.EqualError(t, err, "the audit log of "+h.Layout.Home+" is gone: there is no "+h.Layout.Audit())
+	require.NotErrorIs(t, err, home.ErrNoDaemon)
+	e, ok := errors.AsType[*console.Error](err)
+	require.True(t, ok)
+	require.Equal(t, console.ExitRefused, e.Code)
+	require.NotContains(t, e.Hint(), "init")
+
+	require.NoError(t, os.Rename(h.Layout.Keys(), h.Layout.Keys()+".away"))
+	require.ErrorIs(t, ExplainNoLog(h, os.ErrNotExist), home.ErrNoDaemon)
+	require.NoError(t, os.Rename(h.Layout.Audit()+".away", h.Layout.Audit()))
+	require.Equal(t, io.EOF, ExplainNoLog(h, io.EOF))
+	require.NoError(t, ExplainNoLog(h, nil))
+}
+
 // A daemon that is busy is named, and its answer awaited.
 func TestBusyDaemonIsAwaited(t *testing.T) {
 	h, _ := newHome(t)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -76,6 +77,15 @@ func CheckCopy(ctx context.Context, a *console.Console, dir, homeDir string) (r 
 
 // canBeHome refuses what was no HOME, or is one in use, with what it lacks.
 func canBeHome(l ipc.Layout) error {
+	const hint = "name the folder of the copy"
+	switch err := home.CheckReadable(l.Home); {
+	case errors.Is(err, fs.ErrNotExist):
+		return console.Fail(console.ExitErrors, hint, "there is no folder %s", l.Home)
+	case errors.Is(err, syscall.ENOTDIR):
+		return console.Fail(console.ExitErrors, hint, "%s is not a folder", l.Home)
+	case err != nil:
+		return err
+	}
 	var lacks []string
 	for _, name := range []string{l.Keys(), l.Journal(), l.Audit(), l.IPC(), filepath.Join(l.Home, "records"), filepath.Join(l.Home, "receipts"), l.Grants()} {
 		if info, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
