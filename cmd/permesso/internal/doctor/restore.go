@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -47,11 +48,11 @@ func CheckCopy(ctx context.Context, a *console.Console, dir, homeDir string) (r 
 		return nil, err
 	}
 	dir = resolved(dir)
-	temp, err := os.MkdirTemp("", "permesso-restore-")
+	temp, remove, err := tempFolder()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	a.Status("copying …")
 	from, at := ipc.Layout{Home: dir}, filepath.Join(temp, "home")
 	c := &ipc.Copy{FS: ipc.OS(), From: from, To: at}
@@ -73,6 +74,57 @@ func CheckCopy(ctx context.Context, a *console.Console, dir, homeDir string) (r 
 		r.Commands = commandsFor(dir, homeDir, time.Now())
 	}
 	return r, nil
+}
+
+const (
+	tempBegin = "permesso-restore-"
+	tempLock  = "running"
+)
+
+// tempFolder makes a private folder for a copy, named by this process, and removes those that
+// killed processes have left: they hold keys.
+func tempFolder() (dir string, remove func() error, err error) {
+	if err := removeLeftovers(os.TempDir()); err != nil {
+		return "", nil, err
+	}
+	if dir, err = os.MkdirTemp("", fmt.Sprintf("%s%d-", tempBegin, os.Getpid())); err != nil {
+		return "", nil, err
+	}
+	lock, err := ipc.OS().TryLock(filepath.Join(dir, tempLock))
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, func() error { return errors.Join(lock.Close(), os.RemoveAll(dir)) }, nil
+}
+
+// removeLeftovers removes this user's folders of processes that have ended. A process of
+// another container has no PID here, but its lock.
+func removeLeftovers(in string) error {
+	names, err := filepath.Glob(filepath.Join(in, tempBegin+"*-*"))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		first, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(name), tempBegin), "-")
+		pid, err := strconv.Atoi(first)
+		if err != nil || pid <= 0 || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			continue
+		}
+		info, err := os.Lstat(name)
+		if err != nil || !info.IsDir() {
+			continue
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() {
+			continue
+		}
+		if held, err := ipc.OS().Locked(filepath.Join(name, tempLock)); err != nil || held {
+			continue
+		}
+		if err := os.RemoveAll(name); err != nil {
+			return fmt.Errorf("remove what an earlier check has left: %w", err)
+		}
+	}
+	return nil
 }
 
 // canBeHome refuses what was no HOME, or is one in use, with what it lacks.
