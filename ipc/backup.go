@@ -64,6 +64,9 @@ func (c *Copy) Prepare() error {
 		return err
 	}
 	c.made = err == nil
+	if info, err := lstat(c.FS, c.To); err == nil && info.Mode().IsRegular() {
+		return hints.Add(fmt.Errorf("%s is not a folder", c.To), "name a new folder")
+	}
 	if names, err := namesIn(c.FS, c.To); err != nil {
 		return err
 	} else if len(names) > 0 {

@@ -144,6 +144,25 @@ func TestApproveShowsAndAsks(t *testing.T) {
 	}
 }
 
+// The end of input is no answer.
+func TestApproveWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", askAll)
+	d := h.serve()
+	d.awaitLog(`"message":"serving"`)
+	id := h.ask(`{"tool_name":"say"}`)
+	h.awaitPending("default", id)
+	x := newTerminal(t)
+	exit := x.run(t.Context(), h, "approve", id)
+	x.awaitText("Approve? [y/N] ")
+	x.press("\x04") // Ctrl-D
+	code, errs := exit()
+	require.Equal(t, console.ExitRefused, code)
+	require.Equal(t, "permesso: nothing decided: no answer\nhint: permesso deny "+id+" denies the request\n", errs)
+	x.awaitText("Approve? [y/N] \n")
+	h.requireUndecided(id)
+}
+
 // What was on the screen is approved, or nothing.
 func TestApproveNothingElse(t *testing.T) {
 	t.Parallel()

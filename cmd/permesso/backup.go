@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +17,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/doctor"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/permesso-dev/permesso/ipc"
 )
@@ -60,7 +63,7 @@ type backupResult struct {
 
 func (r *backupResult) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "copied %s (%d MiB) to %s", console.Plural(r.Files, "file"), r.Bytes>>20, console.OneLine(r.Dir))
+	fmt.Fprintf(&b, "copied %s (%s) to %s", console.Plural(r.Files, "file"), binarySize(r.Bytes), console.OneLine(r.Dir))
 	if r.HeldMS > 0 {
 		fmt.Fprintf(&b, "; nothing was committed for %d ms", r.HeldMS)
 	}
@@ -75,20 +78,44 @@ func (r *backupResult) String() string {
 	return b.String()
 }
 
+func binarySize(n int64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%d KiB", (n+1023)>>10)
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
+}
+
+// namedFolder is the absolute path of a folder that a command line names. An empty name, as of
+// an unset variable, is not the current folder.
+func namedFolder(dir string) (string, error) {
+	if dir == "" {
+		return "", console.Fail(console.ExitUsage, "name the folder; . is the current one", "the name of the folder is empty")
+	}
+	return filepath.Abs(dir)
+}
+
 // backup creates the folder first: opening HOME may drop the privileges of root.
 func (a *app) backup(ctx context.Context, dir string) error {
-	home, err := config.LocateHome(a.HomeFlag, a.Env)
+	from, err := config.LocateHome(a.HomeFlag, a.Env)
 	if err != nil {
 		return err
 	}
-	if dir, err = filepath.Abs(dir); err != nil {
+	if dir, err = namedFolder(dir); err != nil {
+		return err
+	}
+	switch err := home.CheckReadable(from); {
+	case errors.Is(err, fs.ErrNotExist):
+		return console.Fail(console.ExitError, "name the daemon's HOME: --home", "there is no home in %s", from)
+	case errors.Is(err, syscall.ENOTDIR):
+		return console.Fail(console.ExitError, "name the daemon's HOME: --home", "%s is not a folder", from)
+	case err != nil:
 		return err
 	}
 	r := &backupResult{Dir: dir}
 	if r.Config, err = config.Locate(a.ConfigFlag, a.Env); err != nil {
 		return err
 	}
-	c := &ipc.Copy{FS: ipc.OS(), From: ipc.Layout{Home: home}, To: dir}
+	c := &ipc.Copy{FS: ipc.OS(), From: ipc.Layout{Home: from}, To: dir}
 	if err := c.Prepare(); err != nil {
 		return err
 	}
@@ -126,7 +153,7 @@ func (a *app) copyHome(ctx context.Context, d *control.Client, c *ipc.Copy, r *b
 	c.Step = func() {
 		if now := time.Now(); now.Sub(drawn) > 100*time.Millisecond {
 			drawn = now
-			a.Status(fmt.Sprintf("copying … %s, %d MiB", console.Plural(c.Files, "file"), c.Bytes>>20))
+			a.Status(fmt.Sprintf("copying … %s, %s", console.Plural(c.Files, "file"), binarySize(c.Bytes)))
 		}
 	}
 	for range backupPasses {
@@ -159,14 +186,14 @@ func (a *app) copyHome(ctx context.Context, d *control.Client, c *ipc.Copy, r *b
 }
 
 func (a *app) restoreCheck(ctx context.Context, dir string) error {
-	home, err := config.LocateHome(a.HomeFlag, a.Env)
+	to, err := config.LocateHome(a.HomeFlag, a.Env)
 	if err != nil {
 		return err
 	}
-	if dir, err = filepath.Abs(dir); err != nil {
+	if dir, err = namedFolder(dir); err != nil {
 		return err
 	}
-	r, err := doctor.CheckCopy(ctx, a.Console, dir, home)
+	r, err := doctor.CheckCopy(ctx, a.Console, dir, to)
 	a.Status("")
 	if err != nil {
 		return err

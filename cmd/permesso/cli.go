@@ -254,7 +254,7 @@ func addHelp(c *cobra.Command) {
 	all, statuses := helpTexts(), read.Statuses()
 	if text, ok := all[strings.TrimPrefix(c.CommandPath(), "permesso ")]; ok {
 		c.Example = text.Example
-		c.Long = strings.NewReplacer("@ID@", all["ID"].Long, "@ENDPOINT@", all["ENDPOINT"].Long, "@TIME@", timeHelp,
+		c.Long = strings.NewReplacer("@ID@", all["ID"].Long, "@ENDPOINT@", all["ENDPOINT"].Long, "@REPLAY@", all["REPLAY"].Long, "@TIME@", timeHelp,
 			"@STATUSES@", strings.Join(statuses[:7], " ")+"\n"+strings.Join(statuses[7:], " ")).Replace(text.Long)
 	}
 }

@@ -155,6 +155,9 @@ func (a *app) approve(ctx context.Context, typed, seen string, ans decide.Input)
 			"approve needs a terminal to show the request and to ask; without one, or with --json, it needs --seen DIGEST")
 	}
 	yes, err := a.showAndAsk(ctx, typed, &ans)
+	if errors.Is(err, console.ErrNoAnswer) {
+		return console.Wrap(console.ExitRefused, err, "permesso deny "+typed+" denies the request")
+	}
 	if err != nil {
 		return err
 	}

@@ -49,6 +49,16 @@ func TestEveryCommandHelps(t *testing.T) {
 	}
 }
 
+// Commands that seem to look only say that they may write.
+func TestHelpSaysWhatRecovers(t *testing.T) {
+	for _, path := range []string{"status", "history", "audit tail", "audit verify"} {
+		_, out, _ := runCommand(append(strings.Fields(path), "--help")...)
+		require.Contains(t, out, "replays the journal", path)
+		require.Contains(t, out, "To look without writing, use --home with a copy of HOME, or mount HOME read-only", path)
+		require.NotContains(t, out, "@", path)
+	}
+}
+
 // The help and the package comment must list all exit codes.
 func TestExitCodesAreDocumented(t *testing.T) {
 	_, help, _ := runCommand("--help")

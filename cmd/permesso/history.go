@@ -33,7 +33,12 @@ func (a *app) historyCmd() *cobra.Command {
 	var f historyFlags
 	c := &cobra.Command{
 		Use: "history", Short: "List past and pending requests, newest first", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.history(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.all && cmd.Flags().Changed("limit") {
+				return console.Fail(console.ExitUsage, "leave out one of them", "--all and --limit exclude each other: all requests, or at most N")
+			}
+			return a.history(cmd.Context(), f)
+		},
 	}
 	c.Flags().StringVar(&f.since, "since", "", "only requests made at this `time` or later")
 	c.Flags().StringVar(&f.until, "until", "", "only requests made before this `time`")

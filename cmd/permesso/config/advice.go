@@ -191,6 +191,7 @@ func (s *section) adviseTools() {
 			s.warn(sub.node.key, "tools."+name, "permesso policy table shows what each level of autonomy denies; no rule lifts that",
 				"tool %s never runs: at autonomy %s, what it does is denied", quote(name), list(levels))
 		}
+		sub.adviseHarmless(t)
 		if s.ready == nil || sub.isRefused() {
 			return
 		}
@@ -199,6 +200,34 @@ func (s *section) adviseTools() {
 			s.warn(h.node.key, "tools."+name+".handler", "", "tool %s cannot run on this machine: %s", quote(name), visible(err.Error()))
 		}
 	})
+}
+
+// adviseHarmless warns of a tool without a capability that runs unasked although its effect
+// cannot be undone: what it states contradicts, and one of the two is a mistake.
+func (s *section) adviseHarmless(t approval.Tool) {
+	but := map[approval.Reversibility]string{approval.Irreversible: "irreversible", approval.Partial: "only partly reversible"}[t.Reversibility]
+	if but == "" || t.Capability != "" || t.Trust.DangerousWrites != "false" || s.isRefused() {
+		return
+	}
+	for ws := range s.cfg.Workspaces {
+		all := policy.Rule{Outcome: approval.Allow, Tool: policy.Names{t.Name}, Workspace: policy.Names{ws}}
+		if !slices.ContainsFunc(s.cfg.Rules, func(by policy.Rule) bool {
+			by.Outcome = approval.Deny // an allow of all its requests is meant, too
+			return len(by.WhenProven) == 0 && !by.OnlyArgs && all.IsShadowedBy(by)
+		}) {
+			s.warnHarmless(t.Name, but)
+			return
+		}
+	}
+}
+
+func (s *section) warnHarmless(name, but string) {
+	key := "trust"
+	if !s.has(key) {
+		key = "dangerous_writes"
+	}
+	s.warn(s.position(key), key, `state a capability, or add a rule with outcome "ask"`,
+		"tool %s: `%s = false` says that it can do no harm, so it runs without approval, but it is %s", quote(name), key, but)
 }
 
 // levels are those of the workspaces.

@@ -153,6 +153,43 @@ func TestAdviceOnTools(t *testing.T) {
 	require.Empty(t, warnings(t, "[workspaces.a]\n[tools.write]\ncapability = \"fs:write\"\n[[rules]]\nmatch = { tool = \"write\" }\noutcome = \"deny\"\n"), "denied on purpose")
 }
 
+// What the operator states of a tool can contradict: it can do no harm, and cannot be undone.
+func TestAdviceOnHarmlessTools(t *testing.T) {
+	const two, four = "[workspaces.a]\n[workspaces.b]\n", "public_source = true\nsecret_data = true\npublic_sink = true\ndangerous_writes = false\n"
+	tool := func(lines string) string { return two + "[tools.x]\n" + lines }
+	require.Equal(t, []config.Issue{{
+		Line: 4, Col: 9, Key: "tools.x.trust",
+		Message: "tool \"x\": `trust = false` says that it can do no harm, so it runs without approval, but it is irreversible",
+		Hint:    `state a capability, or add a rule with outcome "ask"`,
+	}}, warnings(t, tool("trust = false\nreversibility = \"irreversible\"\n")))
+	got := warnings(t, tool(four+"reversibility = \"partial\"\n"))
+	require.Len(t, got, 1)
+	require.Equal(t, "tool \"x\": `dangerous_writes = false` says that it can do no harm, so it runs without approval, but it is only partly reversible", got[0].Message)
+	require.Equal(t, 7, got[0].Line)
+
+	const irreversible = "trust = false\nreversibility = \"irreversible\"\n"
+	for _, quiet := range []string{
+		"trust = false\n",
+		"trust = false\nreversibility = \"reversible\"\n",
+		"capability = \"fs:write\"\nreversibility = \"irreversible\"\n",
+		strings.Replace(four, "writes = false", "writes = true", 1) + "reversibility = \"irreversible\"\n",
+		irreversible + rulesOf(`ask tool = "x"`),
+		irreversible + rulesOf(`deny tool = "x"`),
+		irreversible + rulesOf(`allow tool = "x"`),
+		irreversible + rulesOf("ask tool = \"x\", workspace = \"a\"\ndeny tool = \"x\", workspace = \"b\""),
+	} {
+		require.Empty(t, warnings(t, tool(quiet)), quiet)
+	}
+	for _, part := range []string{
+		`ask tool = "x", workspace = "a"`, `ask tool = "y"`, `deny tool = "x", args = { n = "1" }`,
+		`ask tool = "x", between = "08:00-18:00"`, `allow tool = "x", args = { n = "1" }`,
+	} {
+		got := warnings(t, tool("args = { n = \"text\" }\n"+irreversible+"[tools.y]\ntrust = false\n"+rulesOf(part)))
+		require.Len(t, got, 1, "%s covers not every request: %v", part, got)
+		require.Equal(t, "tools.x.trust", got[0].Key)
+	}
+}
+
 // What depends on this machine is looked at only where the reader has the functions for it.
 func TestAdviceOnThisMachine(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())

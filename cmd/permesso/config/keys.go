@@ -251,7 +251,7 @@ func toolKeys() []Key {
 		{Name: "target", Example: `"this machine"`, Help: "where the effect is; default: the host of an http handler", valueType: line(1000), shown: true},
 		{Name: "reversibility", Example: `"reversible"`, Help: "reversible, partial, irreversible", valueType: word(reversibilities()...), shown: true},
 		{Name: "territory", Default: `"none"`, Help: "session or permanent: the grant that the card suggests", valueType: word("none", "session", "permanent"), shown: true},
-		{Name: "trust", Example: "false", Help: "only false: instead of setting all four of these to false:", Hint: "trust = false clears the four properties", valueType: flag(), shown: true},
+		{Name: "trust", Example: "false", Help: "only false: it can do no harm, and without a capability it runs without approval; instead of setting all four of these to false:", Hint: "trust = false clears the four properties", valueType: flag(), shown: true},
 	}, propertyKeys(), []Key{
 		{Name: "cost", Example: "1", Help: "of one request, in units of your own, for the budgets; or the name of an amount argument", Hint: costHint, valueType: toolCostType()},
 		{Name: "secrets", Default: `"ask"`, Help: "what a secret in a request leads to: ask, allow, deny", valueType: word("ask", "allow", "deny")},

@@ -45,12 +45,19 @@ func (a *Console) Confirm(ctx context.Context, text, question string) (yes bool,
 		return false, err
 	}
 	line, err := readLine(ctx, in)
+	if errors.Is(err, io.EOF) {
+		_, _ = fmt.Fprintln(out)
+		return false, ErrNoAnswer
+	}
 	switch strings.ToLower(strings.TrimSpace(line)) {
 	case "y", "yes":
 		return err == nil, err
 	}
 	return false, err
 }
+
+// ErrNoAnswer says that the input ended at a question.
+var ErrNoAnswer = errors.New("nothing decided: no answer")
 
 // readLine reads one line, or returns the error of an ended context. A line without a
 // line feed is an error: it may be incomplete.

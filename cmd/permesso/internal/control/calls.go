@@ -176,23 +176,47 @@ func decided(doc []byte, k approval.Key, err error) (*approval.Decision, error) 
 // History lists requests from the log, newest first. With an error it also returns the
 // requests that could be read.
 func (c *Client) History(ctx context.Context, q HistoryQuery) (found []*read.Request, more bool, err error) {
-	more, err = c.EachRequest(ctx, q, func(r *read.Request) error {
+	more, err = c.eachRequest(ctx, q, func(r *read.Request) error {
 		found = append(found, r)
 		return nil
-	})
+	}, func() { found = nil })
 	return found, more, err
 }
 
 // EachRequest calls each for requests from the log, newest first, while the log is read. It
 // returns the error of each; after another one it has called each for those that could be read.
 func (c *Client) EachRequest(ctx context.Context, q HistoryQuery, each func(*read.Request) error) (more bool, err error) {
-	var end historyEnd
-	if c.service != nil {
-		end, err = c.service.eachRequest(c.caller, &q, each)
-	} else {
-		end, err = c.streamHistory(ctx, q, each)
+	return c.eachRequest(ctx, q, each, nil)
+}
+
+// eachRequest begins anew if the daemon ends: after it has called each only if forget is given,
+// which is called then.
+func (c *Client) eachRequest(ctx context.Context, q HistoryQuery, each func(*read.Request) error, forget func()) (more bool, err error) {
+	begun := false
+	counted := func(r *read.Request) error {
+		begun = true
+		return each(r)
 	}
-	return end.More, errors.Join(err, damaged(end.Damaged))
+	for tries := 0; ; tries++ {
+		if c.service != nil {
+			end, err := c.service.eachRequest(c.caller, &q, each)
+			return end.More, errors.Join(err, damaged(end.Damaged))
+		}
+		end, err := c.streamHistory(ctx, q, counted)
+		lost, ok := errors.AsType[*lostError](err)
+		switch {
+		case !ok:
+			return end.More, errors.Join(err, damaged(end.Damaged))
+		case begun && forget == nil:
+			return false, console.Fail(console.ExitError, "try again", "%s; the list is incomplete", c.ending(ctx))
+		}
+		if err := c.afterLoss(ctx, lost, change{}, tries); err != nil {
+			return false, err
+		}
+		if forget != nil {
+			forget()
+		}
+	}
 }
 
 func (c *Client) streamHistory(ctx context.Context, q HistoryQuery, each func(*read.Request) error) (end historyEnd, err error) {

@@ -39,6 +39,8 @@ type Client struct {
 	path    string // of the daemon's socket
 	greeted bool   // the daemon has answered
 	warned  bool   // of another version
+	// reopen opens the home again, after its daemon has ended. nil: it is not tried.
+	reopen func(context.Context) (*Client, error)
 
 	service *Service // without a daemon
 	caller  *httpapi.Caller
@@ -48,12 +50,12 @@ type Client struct {
 // Open connects to the daemon of this home. If none runs, it locks the home. If the home
 // belongs to another user, it connects to the daemon at the approver socket.
 func Open(ctx context.Context, a *console.Console) (*Client, error) {
-	return open(ctx, a, func() (*home.Home, *home.Keys, error) { return home.Open(a) })
+	return openAgain(ctx, a, func() (*home.Home, *home.Keys, error) { return home.Open(a) })
 }
 
 // OpenBare is Open for operations that need neither the configuration nor keys.
 func OpenBare(ctx context.Context, a *console.Console) (*Client, error) {
-	return open(ctx, a, func() (*home.Home, *home.Keys, error) {
+	return openAgain(ctx, a, func() (*home.Home, *home.Keys, error) {
 		h, err := home.Locate(a)
 		if err != nil {
 			return nil, nil, err
@@ -83,6 +85,15 @@ func nameSilent(a *console.Console, dir string) (stop func()) {
 		}
 	}()
 	return func() { close(done); <-ended }
+}
+
+// openAgain is open for a client that opens the home again when its daemon has ended.
+func openAgain(ctx context.Context, a *console.Console, load func() (*home.Home, *home.Keys, error)) (*Client, error) {
+	c, err := open(ctx, a, load)
+	if err == nil {
+		c.reopen = func(ctx context.Context) (*Client, error) { return open(ctx, a, load) }
+	}
+	return c, err
 }
 
 // open reads the home only if no daemon answers at its socket.
@@ -260,9 +271,21 @@ func (c *Client) Close() error {
 
 // call runs an operation in the daemon, or here without one.
 func call[I, O any](ctx context.Context, c *Client, o operation[I, O], in I) (out O, err error) {
-	if c.service != nil {
-		return o.run(ctx, c.service, c.caller, &in)
+	for tries := 0; ; tries++ {
+		if c.service != nil {
+			return o.run(ctx, c.service, c.caller, &in)
+		}
+		out, err = remote(ctx, c, o, in)
+		if lost, ok := errors.AsType[*lostError](err); !ok {
+			return out, err
+		} else if err := c.afterLoss(ctx, lost, changeOf(o.method, o.id, in), tries); err != nil {
+			return out, err
+		}
 	}
+}
+
+// remote runs an operation in the daemon.
+func remote[I, O any](ctx context.Context, c *Client, o operation[I, O], in I) (out O, err error) {
 	path, body, err := encodeInput(o.path, in)
 	if err != nil {
 		return out, err
@@ -272,6 +295,10 @@ func call[I, O any](ctx context.Context, c *Client, o operation[I, O], in I) (ou
 		b, err = io.ReadAll(r)
 		return err
 	})
+	if silent := errors.Is(err, errUnanswered); silent && changeOf(o.method, o.id, in) != (change{}) {
+		err = console.Fail(console.ExitError, console.HintFor(err)+"; when it runs again: permesso show ID, or permesso status",
+			"%w: whether it did that is unknown", err)
+	}
 	if err != nil {
 		return out, err
 	}
@@ -311,8 +338,92 @@ func encodeInput(path string, in any) (at string, body []byte, err error) {
 	return path, body, err
 }
 
-// errUnanswered says that the daemon stopped or ended while an operation was in progress.
-var errUnanswered = errors.New("does not answer any more: whether it did that is unknown")
+// errUnanswered says that the daemon was stopped while an operation was in progress.
+var errUnanswered = errors.New("does not answer any more")
+
+// lostError says that the daemon ended before it answered.
+type lostError struct {
+	sent bool // the request, at least a part of it
+	err  error
+}
+
+// Error implements error.
+func (e *lostError) Error() string { return e.err.Error() }
+
+func (e *lostError) Unwrap() error { return e.err }
+
+// change is what an operation may have recorded, and the command that shows it.
+type change struct{ what, command string }
+
+// changeOf is the change of an operation, none if it does no harm to run it twice.
+func changeOf(method, id string, in any) change {
+	if method == http.MethodGet {
+		return change{}
+	}
+	show := "permesso show "
+	switch in := in.(type) {
+	case decideBody:
+		show += in.ID
+	case cancelQuery:
+		show += in.ID
+	default:
+		show += "ID"
+	}
+	switch id {
+	case opFreeze.id, opLink.id, opReveal.id:
+		return change{}
+	case opDecide.id:
+		return change{"decision", show}
+	case opCancel.id:
+		return change{"cancellation", show}
+	case opRedeem.id:
+		return change{"redemption", show}
+	case opGrantAdd.id, opRevoke.id:
+		return change{"grant", "permesso grants"}
+	case opKeyCreate.id, opKeyRevoke.id:
+		return change{"key", "permesso key list"}
+	case opClearTaints.id:
+		return change{"clearing", "permesso session list"}
+	case opAcknowledge.id:
+		return change{"acknowledgment", "permesso audit verify"}
+	}
+	return change{"change", "permesso status"}
+}
+
+// maxLosses is how often an operation is begun anew.
+const maxLosses = 3
+
+// afterLoss opens the home again: without a daemon, or with the next one. The error says why
+// the operation must not be begun anew.
+func (c *Client) afterLoss(ctx context.Context, lost *lostError, x change, tries int) error {
+	if lost.sent && x != (change{}) {
+		return console.Fail(console.ExitError, "check with "+x.command+" before retrying", "%s; the %s may have been recorded", c.ending(ctx), x.what)
+	}
+	if ctx.Err() != nil {
+		return lost.err
+	}
+	if c.reopen == nil || tries == maxLosses {
+		return console.Fail(console.ExitError, "try again", "%s before it answered", c.ending(ctx))
+	}
+	next, err := c.reopen(ctx)
+	if err != nil {
+		return err
+	}
+	next.reopen, next.warned = c.reopen, c.warned
+	*c = *next
+	return nil
+}
+
+// ending says what became of the daemon that closed a connection.
+func (c *Client) ending(ctx context.Context) string {
+	if ctx.Err() != nil {
+		return "interrupted before the daemon answered"
+	}
+	if now, err := connect(ctx, c.console, c.path); err == nil && now.PID == c.PID {
+		return "the daemon closed the connection"
+	}
+	return "the daemon ended"
+}
 
 // patience is how long an operation may take before the daemon is greeted again.
 const patience = 200 * time.Millisecond
@@ -321,7 +432,8 @@ const patience = 200 * time.Millisecond
 type reader func(io.Reader) error
 
 // ask is exchange with a daemon that has answered before. While the answer takes its time,
-// the daemon is greeted again: one that is silent then ends the wait.
+// the daemon is greeted again: one that is silent then ends the wait. The error is a
+// lostError if the daemon ended.
 func (c *Client) ask(ctx context.Context, method, path string, body []byte, read reader) error {
 	if !c.greeted {
 		return c.exchange(ctx, method, path, body, read)
@@ -336,19 +448,46 @@ func (c *Client) ask(ctx context.Context, method, path string, body []byte, read
 		}
 	}()
 	err := c.exchange(watched, method, path, body, read)
-	lost := errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-	if err != nil && (lost || watched.Err() != nil) {
-		return console.Fail(console.ExitError, fmt.Sprintf("if it was stopped: kill -CONT %d; when it runs again: permesso show ID, or permesso status", c.PID),
-			"the daemon with PID %d %w", c.PID, errUnanswered)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(context.Cause(watched), errUnanswered):
+		return c.silent()
+	case isLost(err) || ctx.Err() != nil:
+		_, notSent := errors.AsType[*notSentError](err)
+		return &lostError{!notSent, err}
 	}
 	return err
 }
+
+// isLost reports whether an error of exchange means that the daemon ended.
+func isLost(err error) bool {
+	for _, e := range []error{io.ErrUnexpectedEOF, io.EOF, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNREFUSED, fs.ErrNotExist} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// silent is the error about a daemon that was stopped.
+func (c *Client) silent() error {
+	if errors.Is(syscall.Kill(c.PID, 0), syscall.ESRCH) {
+		return console.Wrap(console.ExitError, fmt.Errorf("the daemon %w", errUnanswered), "check it: permesso status")
+	}
+	return console.Wrap(console.ExitError, fmt.Errorf("the daemon with PID %d %w", c.PID, errUnanswered), fmt.Sprintf("if it was stopped: kill -CONT %d", c.PID))
+}
+
+// notSentError says that no connection was made.
+type notSentError struct{ error }
+
+func (e notSentError) Unwrap() error { return e.error }
 
 // exchange sends one request on a connection of its own.
 func (c *Client) exchange(ctx context.Context, method, path string, body []byte, read reader) error {
 	conn, err := httpapi.DialUnix(ctx, c.path)
 	if err != nil {
-		return fmt.Errorf("ask the daemon: %w", err)
+		return &notSentError{fmt.Errorf("ask the daemon: %w", err)}
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	json2 "github.com/go-json-experiment/json"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -400,6 +401,25 @@ func TestVersionsAreCompared(t *testing.T) {
 	require.Equal(t, "permesso: this command has version 1, the running daemon 2\\u{202E}; restart the daemon to update it\n", errs.String(), "once")
 }
 
+// A home that has lost its log is still a home.
+func TestLogThatIsGone(t *testing.T) {
+	h, _ := newHome(t)
+	require.NoError(t, os.Rename(h.Layout.Audit(), h.Layout.Audit()+".away"))
+	err := ExplainNoLog(h, os.ErrNotExist)
+	require.EqualError(t, err, "the audit log of "+h.Layout.Home+" is gone: there is no "+h.Layout.Audit())
+	require.NotErrorIs(t, err, home.ErrNoDaemon)
+	e, ok := errors.AsType[*console.Error](err)
+	require.True(t, ok)
+	require.Equal(t, console.ExitRefused, e.Code)
+	require.NotContains(t, e.Hint(), "init")
+
+	require.NoError(t, os.Rename(h.Layout.Keys(), h.Layout.Keys()+".away"))
+	require.ErrorIs(t, ExplainNoLog(h, os.ErrNotExist), home.ErrNoDaemon)
+	require.NoError(t, os.Rename(h.Layout.Audit()+".away", h.Layout.Audit()))
+	require.Equal(t, io.EOF, ExplainNoLog(h, io.EOF))
+	require.NoError(t, ExplainNoLog(h, nil))
+}
+
 // A daemon that is busy is named, and its answer awaited.
 func TestBusyDaemonIsAwaited(t *testing.T) {
 	h, _ := newHome(t)
@@ -447,41 +467,192 @@ func TestLockedHomeWithoutAnAnswer(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// A daemon that stops or ends after it has taken a request: the command does not wait for
-// ever, and does not say that nothing happened.
+// A daemon that was stopped after it has taken a request: the command does not wait for ever,
+// and does not say that nothing happened.
 func TestDaemonThatAnswersNoMore(t *testing.T) {
-	for name, then := range map[string]func(net.Conn){
-		"stopped": func(net.Conn) {},
-		"ended":   func(c net.Conn) { c.Close() },
+	t.Parallel()
+	for what, ask := range map[string]func(*Client) error{
+		"": func(c *Client) error { _, err := c.Waiting(context.Background(), ""); return err },
+		": whether it did that is unknown": func(c *Client) error {
+			_, err := c.Decide(context.Background(), decide.Input{Key: about})
+			return err
+		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run("it"+what, func(t *testing.T) {
 			t.Parallel()
-			path := filepath.Join(t.TempDir(), "s")
-			l, err := httpapi.ListenLocal(path, false)
-			require.NoError(t, err)
-			t.Cleanup(func() { l.Close() })
-			go func() {
-				for first := true; ; first = false {
-					c, err := l.Accept()
-					if err != nil {
-						return
-					}
-					if first {
-						_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nPermesso-Version: 1\r\n\r\n{\"pid\":7}")
-						continue
-					}
-					t.Cleanup(func() { c.Close() })
-					then(c)
-				}
-			}()
 			a, _ := newConsole("1")
+			path := filepath.Join(t.TempDir(), "s")
+			fakeDaemon(t, path, os.Getpid(), func(net.Conn, net.Listener) {})
 			c, err := connect(t.Context(), a, path)
 			require.NoError(t, err)
 			began := time.Now()
-			_, err = c.Waiting(t.Context(), "")
+			err = ask(c)
+			require.EqualError(t, err, fmt.Sprintf("the daemon with PID %d does not answer any more", os.Getpid())+what)
 			require.ErrorIs(t, err, errUnanswered)
-			require.ErrorContains(t, err, "the daemon with PID 7 ")
+			require.Contains(t, console.HintFor(err), fmt.Sprintf("kill -CONT %d", os.Getpid()))
 			require.Less(t, time.Since(began), giveUp+time.Second)
 		})
 	}
+}
+
+// fakeDaemon greets one caller at a socket, and leaves the next connections to a function.
+func fakeDaemon(t *testing.T, path string, pid int, then func(net.Conn, net.Listener)) {
+	t.Helper()
+	l, err := httpapi.ListenLocal(path, false)
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	hello := fmt.Sprintf(`{"pid":%d}`, pid)
+	go func() {
+		for first := true; ; first = false {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if t.Cleanup(func() { c.Close() }); !first {
+				then(c, l)
+				continue
+			}
+			_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nPermesso-Version: 1\r\n\r\n%s", len(hello), hello)
+			c.Close()
+		}
+	}()
+}
+
+// ends is a daemon that is killed when it has taken a request.
+func ends(c net.Conn, l net.Listener) {
+	_ = l.Close()
+	_, _ = bufio.NewReader(c).ReadString('\n')
+	_ = c.Close()
+}
+
+// A daemon that ended after its greeting: a command that has sent nothing that changes
+// something goes on without it. One that has sent a change says that it may have been recorded.
+func TestDaemonThatEnded(t *testing.T) {
+	ctx := t.Context()
+	decision := func(c *Client) error {
+		_, err := c.Decide(ctx, decide.Input{Key: about, Verdict: approval.Denied})
+		return err
+	}
+	reads := map[string]func(c *Client) error{
+		"waiting": func(c *Client) error {
+			list, err := c.Waiting(ctx, "")
+			require.Len(t, list, 1)
+			return err
+		},
+		"history": func(c *Client) error {
+			found, _, err := c.History(ctx, HistoryQuery{})
+			require.Len(t, found, 2)
+			return err
+		},
+		"freeze": func(c *Client) error {
+			calls := 0
+			err := c.Freeze(ctx, func() error { calls++; return nil })
+			require.Equal(t, 1, calls)
+			return err
+		},
+	}
+	open := func(t *testing.T, then func(net.Conn, net.Listener)) (c *Client, h *home.Home) {
+		t.Helper()
+		h, _ = newHome(t)
+		fakeDaemon(t, h.Layout.Socket(), 1<<22+7, then) // no process has this PID
+		a, _ := newConsole("1")
+		a.HomeFlag = h.Layout.Home
+		c, err := Open(ctx, a)
+		require.NoError(t, err)
+		require.True(t, c.Served)
+		t.Cleanup(func() { require.NoError(t, c.Close()) })
+		return c, h
+	}
+	for name, ask := range reads {
+		t.Run(name, func(t *testing.T) {
+			c, _ := open(t, ends)
+			require.NoError(t, ask(c))
+			require.False(t, c.Served)
+		})
+	}
+	t.Run("before a decision", func(t *testing.T) {
+		c, h := open(t, ends)
+		require.NoError(t, os.Remove(h.Layout.Socket())) // nothing can be sent
+		require.NoError(t, decision(c))
+		require.False(t, c.Served)
+		_, err := h.Store.Read(ctx, approval.DocDecision, about)
+		require.NoError(t, err)
+	})
+	t.Run("after a decision", func(t *testing.T) {
+		c, h := open(t, ends)
+		err := decision(c)
+		require.EqualError(t, err, "the daemon ended; the decision may have been recorded")
+		require.Equal(t, "check with permesso show "+waiting+" before retrying", console.HintFor(err))
+		_, err = h.Store.Read(ctx, approval.DocDecision, about)
+		require.Error(t, err, "it is not repeated")
+	})
+	t.Run("after another change", func(t *testing.T) {
+		c, _ := open(t, ends)
+		_, err := c.AddGrant(ctx, GrantBody{ActionType: "send_message", Life: "24h"})
+		require.EqualError(t, err, "the daemon ended; the grant may have been recorded")
+		require.Equal(t, "check with permesso grants before retrying", console.HintFor(err))
+	})
+	t.Run("while it is busy", func(t *testing.T) { // it took the request, and was stopped before it was killed
+		var all []net.Conn
+		c, _ := open(t, func(conn net.Conn, l net.Listener) {
+			if all = append(all, conn); len(all) == 2 { // it is greeted again
+				_ = l.Close()
+				for _, conn := range all {
+					_ = conn.Close()
+				}
+			}
+		})
+		require.NoError(t, reads["waiting"](c))
+		require.False(t, c.Served)
+	})
+	t.Run("at another user's", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "s")
+		fakeDaemon(t, path, 7, ends)
+		a, _ := newConsole("1")
+		a.Env = func(name string) string {
+			return map[string]string{"PERMESSO_SOCKET": path, "HOME": t.TempDir()}[name]
+		}
+		c, err := Open(ctx, a)
+		require.NoError(t, err)
+		_, err = c.Waiting(ctx, "")
+		require.EqualError(t, err, "no daemon listens on "+path)
+	})
+}
+
+// A list of which a part has been printed is not begun anew.
+func TestDaemonThatEndedInAList(t *testing.T) {
+	h, k := newHome(t)
+	a, _ := newConsole("1")
+	a.HomeFlag = h.Layout.Home
+	files, err := filesClient(a, h, k, func() error { return nil })
+	require.NoError(t, err)
+	var line []byte
+	_, _, err = files.History(t.Context(), HistoryQuery{})
+	require.NoError(t, err)
+	_, err = files.EachRequest(t.Context(), HistoryQuery{Limit: 1}, func(r *read.Request) error {
+		line, err = json2.Marshal(historyLine{Request: r})
+		return err
+	})
+	require.NoError(t, err)
+	half := func(c net.Conn, l net.Listener) {
+		_ = l.Close()
+		_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nPermesso-Version: 1\r\n\r\n%s\n", line)
+		_ = c.Close()
+	}
+	fakeDaemon(t, h.Layout.Socket(), 1<<22+7, half)
+	c, err := Open(t.Context(), a)
+	require.NoError(t, err)
+	n := 0
+	_, err = c.EachRequest(t.Context(), HistoryQuery{}, func(*read.Request) error { n++; return nil })
+	require.EqualError(t, err, "the daemon ended; the list is incomplete")
+	require.Equal(t, 1, n)
+	require.NoError(t, c.Close())
+
+	fakeDaemon(t, h.Layout.Socket(), 1<<22+7, half)
+	c, err = Open(t.Context(), a)
+	require.NoError(t, err)
+	found, _, err := c.History(t.Context(), HistoryQuery{})
+	require.NoError(t, err)
+	require.Len(t, found, 2, "what is collected is collected anew")
+	require.NoError(t, c.Close())
 }

@@ -94,17 +94,32 @@ func (s *Service) thaw(_ context.Context, _ *httpapi.Caller, in *struct{ Body Fr
 var ErrThawed = errors.New("the daemon could not wait any longer")
 
 // Freeze calls f while nothing is committed, in the daemon or, without one, in this process.
-// The error is ErrThawed if f took more than ten seconds.
+// The error is ErrThawed if f took more than ten seconds, or the daemon ended meanwhile: the
+// next one may have committed.
 func (c *Client) Freeze(ctx context.Context, f func() error) error {
-	if c.service != nil {
-		return f() // no other process has the lease
+	for tries := 0; c.service == nil; tries++ {
+		frozen, err := remote(ctx, c, opFreeze, none{})
+		if err == nil {
+			return c.whileFrozen(ctx, frozen, f)
+		}
+		lost, ok := errors.AsType[*lostError](err)
+		if ok {
+			err = c.afterLoss(ctx, lost, change{}, tries)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	frozen, err := call(ctx, c, opFreeze, none{})
-	if err != nil {
-		return err
+	return f() // no other process has the lease
+}
+
+func (c *Client) whileFrozen(ctx context.Context, frozen Frozen, f func() error) error {
+	err := f()
+	ctx = context.WithoutCancel(ctx)
+	held, thawErr := remote(ctx, c, opThaw, struct{ Body Frozen }{frozen})
+	if lost, ok := errors.AsType[*lostError](thawErr); ok {
+		held, thawErr = false, c.afterLoss(ctx, lost, change{}, 0)
 	}
-	err = f()
-	held, thawErr := call(context.WithoutCancel(ctx), c, opThaw, struct{ Body Frozen }{frozen})
 	if err == nil && thawErr == nil && !held {
 		err = ErrThawed
 	}

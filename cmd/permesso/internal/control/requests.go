@@ -441,12 +441,16 @@ func (s *Service) acknowledge(_ context.Context, c *httpapi.Caller, in *struct{ 
 	return alarm, audit.EndAlarm(s.Home.FS, dir)
 }
 
-// ExplainNoLog explains a missing log.
+// ExplainNoLog explains a missing log: there is no home, or its log is gone.
 func ExplainNoLog(h *home.Home, err error) error {
-	if _, stat := os.Stat(h.Layout.Audit()); err != nil && errors.Is(stat, os.ErrNotExist) {
+	if _, stat := os.Stat(h.Layout.Audit()); err == nil || !errors.Is(stat, os.ErrNotExist) {
+		return err
+	}
+	if _, stat := os.Stat(h.Layout.Keys()); errors.Is(stat, os.ErrNotExist) {
 		return home.NoDaemon(h.Layout.Home)
 	}
-	return err
+	return console.Fail(console.ExitRefused, "find out what removed it; a copy of HOME may have it: permesso restore --check DIR",
+		"the audit log of %s is gone: there is no %s", h.Layout.Home, h.Layout.Audit())
 }
 
 // tailOf are the newest entries about the workspaces of an approver.

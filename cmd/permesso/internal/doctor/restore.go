@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -42,16 +44,22 @@ func CheckCopy(ctx context.Context, a *console.Console, dir, homeDir string) (r 
 	if err := canBeHome(ipc.Layout{Home: dir}); err != nil {
 		return nil, err
 	}
-	temp, err := os.MkdirTemp("", "permesso-restore-")
+	if err := isElsewhere(dir, homeDir); err != nil {
+		return nil, err
+	}
+	dir = resolved(dir)
+	temp, remove, err := tempFolder()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	a.Status("copying …")
 	from, at := ipc.Layout{Home: dir}, filepath.Join(temp, "home")
 	c := &ipc.Copy{FS: ipc.OS(), From: from, To: at}
-	if err := errors.Join(c.Prepare(), c.Frozen(ctx), c.Complete()); err != nil {
-		return nil, err
+	for _, step := range []func() error{c.Prepare, func() error { return c.Frozen(ctx) }, c.Complete} {
+		if err := step(); err != nil {
+			return nil, err
+		}
 	}
 	own := *a
 	own.HomeFlag = at
@@ -63,13 +71,73 @@ func CheckCopy(ctx context.Context, a *console.Console, dir, homeDir string) (r 
 	p := &copied{d, dir, at}
 	p.check(ctx, r)
 	if r.Worst > SeverityError {
-		r.Commands = commandsFor(dir, homeDir)
+		r.Commands = commandsFor(dir, homeDir, time.Now())
 	}
 	return r, nil
 }
 
+const (
+	tempBegin = "permesso-restore-"
+	tempLock  = "running"
+)
+
+// tempFolder makes a private folder for a copy, named by this process, and removes those that
+// killed processes have left: they hold keys.
+func tempFolder() (dir string, remove func() error, err error) {
+	if err := removeLeftovers(os.TempDir()); err != nil {
+		return "", nil, err
+	}
+	if dir, err = os.MkdirTemp("", fmt.Sprintf("%s%d-", tempBegin, os.Getpid())); err != nil {
+		return "", nil, err
+	}
+	lock, err := ipc.OS().TryLock(filepath.Join(dir, tempLock))
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, func() error { return errors.Join(lock.Close(), os.RemoveAll(dir)) }, nil
+}
+
+// removeLeftovers removes this user's folders of processes that have ended. A process of
+// another container has no PID here, but its lock.
+func removeLeftovers(in string) error {
+	names, err := filepath.Glob(filepath.Join(in, tempBegin+"*-*"))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		first, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(name), tempBegin), "-")
+		pid, err := strconv.Atoi(first)
+		if err != nil || pid <= 0 || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			continue
+		}
+		info, err := os.Lstat(name)
+		if err != nil || !info.IsDir() {
+			continue
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() {
+			continue
+		}
+		if held, err := ipc.OS().Locked(filepath.Join(name, tempLock)); err != nil || held {
+			continue
+		}
+		if err := os.RemoveAll(name); err != nil {
+			return fmt.Errorf("remove what an earlier check has left: %w", err)
+		}
+	}
+	return nil
+}
+
 // canBeHome refuses what was no HOME, or is one in use, with what it lacks.
 func canBeHome(l ipc.Layout) error {
+	const hint = "name the folder of the copy"
+	switch err := home.CheckReadable(l.Home); {
+	case errors.Is(err, fs.ErrNotExist):
+		return console.Fail(console.ExitErrors, hint, "there is no folder %s", l.Home)
+	case errors.Is(err, syscall.ENOTDIR):
+		return console.Fail(console.ExitErrors, hint, "%s is not a folder", l.Home)
+	case err != nil:
+		return err
+	}
 	var lacks []string
 	for _, name := range []string{l.Keys(), l.Journal(), l.Audit(), l.IPC(), filepath.Join(l.Home, "records"), filepath.Join(l.Home, "receipts"), l.Grants()} {
 		if info, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
@@ -87,6 +155,27 @@ func canBeHome(l ipc.Layout) error {
 		return err
 	case held:
 		return console.Fail(console.ExitErrors, "make a copy first: permesso backup DIR", "a daemon uses %s: it is no copy", l.Home)
+	}
+	return nil
+}
+
+// resolved is a folder without links, as mv and cp -a need it.
+func resolved(dir string) string {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		return real
+	}
+	return dir
+}
+
+// isElsewhere refuses a copy that the printed commands would move away together with HOME.
+func isElsewhere(dir, homeDir string) error {
+	const hint = "make a copy first: permesso backup DIR"
+	at, to := resolved(dir), resolved(homeDir)
+	switch {
+	case at == to:
+		return console.Fail(console.ExitErrors, hint, "%s is HOME itself: it is no copy", dir)
+	case strings.HasPrefix(at, to+"/"), strings.HasPrefix(to, at+"/"):
+		return console.Fail(console.ExitErrors, "move the copy elsewhere, best to another disk", "%s is a part of HOME, or holds it: the commands would move it away", dir)
 	}
 	return nil
 }
@@ -205,14 +294,30 @@ func (p *copied) waiting(ctx context.Context) (since map[approval.Key]time.Time,
 	return since, err
 }
 
-// commandsFor puts a copy in place.
-func commandsFor(dir, homeDir string) []string {
-	from, to := sandbox.ShellWord(dir), sandbox.ShellWord(homeDir)
+// commandsFor puts a copy in place. A second run of the same commands changes nothing: the name
+// for the old HOME is taken then, and mv -T moves nothing into a folder.
+func commandsFor(dir, homeDir string, now time.Time) []string {
+	homeDir = resolved(homeDir)
+	to := sandbox.ShellWord(homeDir)
+	place := "cp -a " + sandbox.ShellWord(dir) + " " + to
+	if _, err := os.Lstat(homeDir); !errors.Is(err, fs.ErrNotExist) {
+		place = "mv -T " + to + " " + sandbox.ShellWord(unusedName(homeDir+".before-"+now.Format("20060102-150405"))) + " && " + place
+	}
 	return []string{
 		"systemctl stop permesso  # or end permesso serve",
-		"mv " + to + " " + sandbox.ShellWord(homeDir+".before"),
-		"cp -a " + from + " " + to,
+		place,
 		"permesso doctor && systemctl start permesso  # or permesso serve",
+	}
+}
+
+// unusedName is a name that no file has, beginning with this one.
+func unusedName(begin string) string {
+	name := begin
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(name); err != nil {
+			return name
+		}
+		name = fmt.Sprintf("%s-%d", begin, n)
 	}
 }
 

@@ -56,6 +56,9 @@ func (h *Home) AppendAudit(e event.Entry) error {
 // AuditKeys returns the keys that may have signed the log.
 func (h *Home) AuditKeys() (note.Verifiers, error) {
 	v, err := receipt.LoadVerifier(h.FS, h.Layout.Keys())
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, Unreadable(h.Layout.Home)
+	}
 	if err != nil {
 		return nil, err
 	}
