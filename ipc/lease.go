@@ -31,7 +31,10 @@ func (s *Store) Lease(ctx context.Context) (release func() error, err error) {
 	}
 	j, ready, err := s.recover()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("recover from the journal: %w", err), s.disk.Close(), lock.Close())
+		if _, missing := errors.AsType[*journal.MissingError](err); !missing {
+			err = fmt.Errorf("recover from the journal: %w", err)
+		}
+		return nil, errors.Join(err, s.disk.Close(), lock.Close())
 	}
 	s.begin(lock, j)
 	return func() error {
@@ -47,11 +50,21 @@ func (s *Store) Lease(ctx context.Context) (release func() error, err error) {
 // recover brings the files to the state of the journal. A crash at any point only means to
 // begin again: nothing in the journal is overwritten before the files are durable.
 func (s *Store) recover() (*journal.Journal, Lock, error) {
-	j, err := journal.Open(s.FS, s.Layout.Journal(), journal.Options{Size: s.JournalSize})
+	versioned, err := s.Layout.versioned(s.FS)
 	if err != nil {
 		return nil, nil, err
 	}
-	ready, err := s.recoverFrom(j)
+	j, err := journal.Open(s.FS, s.Layout.Journal(), journal.Options{Size: s.JournalSize, Complete: versioned})
+	if err != nil {
+		return nil, nil, err
+	}
+	if !versioned {
+		err = s.writeVersion()
+	}
+	var ready Lock
+	if err == nil {
+		ready, err = s.recoverFrom(j)
+	}
 	if err != nil {
 		return nil, nil, errors.Join(err, j.Close())
 	}
