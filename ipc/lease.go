@@ -39,6 +39,9 @@ func (s *Store) Lease(ctx context.Context) (release func() error, err error) {
 	s.begin(lock, j)
 	return func() error {
 		err := s.Checkpoint(context.WithoutCancel(ctx))
+		if errors.Is(err, store.ErrJournalLost) {
+			err = errors.Join(err, s.saveFiles())
+		}
 		s.mu.Lock()
 		s.lock = nil
 		s.mu.Unlock()
@@ -125,7 +128,7 @@ func (s *Store) Checkpoint(ctx context.Context) error {
 	}
 	s.checkpointing.Lock()
 	defer s.checkpointing.Unlock()
-	if err := s.restartErr(); err != nil {
+	if err := s.checkJournal(j); err != nil {
 		return err
 	}
 	began, ended := s.firstCommit.Swap(0), s.spoil()

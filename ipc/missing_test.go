@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -184,4 +185,65 @@ func TestCrashesOfTheFirstStart(t *testing.T) {
 	crashes(crashfs.New(), 1, "empty")
 	t.Logf("%d states", states)
 	require.Greater(t, states, 5000)
+}
+
+// A journal that is removed while it is in use goes on without an error of the disk. But the
+// next start would not find it.
+func TestJournalRemovedWhileInUse(t *testing.T) {
+	ctx := context.Background()
+	for name, c := range map[string]struct {
+		damage func(t *testing.T, l Layout)
+		says   string
+	}{
+		"the folder": {func(t *testing.T, l Layout) { require.NoError(t, os.RemoveAll(l.Journal())) }, "journal: segment-1 was removed while it was in use"},
+		"the folder, moved": {func(t *testing.T, l Layout) {
+			require.NoError(t, os.Rename(l.Journal(), l.Journal()+"-old"))
+		}, "journal: segment-1 was removed while it was in use"},
+		"one segment": {func(t *testing.T, l Layout) {
+			require.NoError(t, os.Remove(filepath.Join(l.Journal(), "segment-3")))
+		}, "journal: segment-3 was removed while it was in use"},
+		"one with a copy in its place": {func(t *testing.T, l Layout) {
+			file := filepath.Join(l.Journal(), "segment-2")
+			b := content(t, file)
+			require.NoError(t, os.Remove(file))
+			write(t, file, b)
+		}, "journal: segment-2 was replaced while it was in use"},
+	} {
+		for way, use := range map[string]func(s *Store) error{
+			"a decision": func(s *Store) error {
+				return s.Commit(ctx, store.Put(approval.DocDecision, other, []byte("{}")))
+			},
+			"a run":        func(s *Store) error { _, err := s.Reserve(ctx, 1000); return err },
+			"a checkpoint": func(s *Store) error { return s.Checkpoint(ctx) },
+			"a probe":      func(s *Store) error { return s.Probe(ctx) },
+			"figures": func(s *Store) error {
+				d, err := s.Disk()
+				require.NoError(t, err)
+				return cmp.Or(s.restartErr(), errors.New("no error: "+d.Failed))
+			},
+		} {
+			t.Run(name+", "+way, func(t *testing.T) {
+				s, fsys, k := failingStore(t)
+				release := leased(t, s)
+				require.NoError(t, s.Commit(ctx, store.Put(approval.DocPending, k, []byte("{}"))))
+				c.damage(t, s.Layout)
+				fsys.syncs = 0
+				err := use(s)
+				require.ErrorIs(t, err, store.ErrRestart)
+				require.ErrorIs(t, err, store.ErrJournalLost)
+				require.ErrorContains(t, err, c.says)
+				require.NotContains(t, err.Error(), "disk sync failed")
+				require.NotEmpty(t, hints.Of(err))
+				require.NoFileExists(t, s.path(approval.DocDecision, other))
+
+				require.ErrorIs(t, s.Commit(ctx, store.Put(approval.DocPending, other, []byte("{}"))), store.ErrJournalLost, "it stays so")
+				d, err := s.Disk()
+				require.NoError(t, err)
+				require.Contains(t, d.Failed, c.says)
+				require.Zero(t, fsys.syncs)
+				require.ErrorIs(t, release(), store.ErrJournalLost)
+				require.Equal(t, 1, fsys.syncs, "what the journal had is now in files that are durable")
+			})
+		}
+	}
 }

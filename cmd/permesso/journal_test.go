@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -72,4 +73,42 @@ func TestBackupWithoutASegmentIsRefused(t *testing.T) {
 	require.Equal(t, console.ExitErrors, code, out)
 	require.Contains(t, out, "journal: segment-1 is missing")
 	require.Contains(t, out, "Do not put it in place.")
+}
+
+// A journal that is removed while the daemon runs is noticed at the next decision, and without
+// one within seconds. Nothing is lost: a stop makes the files durable.
+func TestJournalRemovedWhileTheDaemonRuns(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", allowHello+"[tools.held]\n"+noTrust+"handler = { kind = \"command\", argv = [\"/bin/true\"] }\n[[rules]]\nmatch = { tool = \"held\" }\noutcome = \"ask\"\n")
+	d := h.serve()
+	d.awaitLog(`serving`)
+	settled := h.settleOne()
+	id := h.ask(`{"tool_name":"held"}`)
+	h.awaitPending("default", id)
+	require.NoError(t, os.RemoveAll(h.layout.Journal()))
+	_, out, errs := h.run("", "status", "--disk")
+	require.Contains(t, out+errs, "failed      journal: segment-1 was removed while it was in use")
+	code, _, errs := h.run("", "approve", id)
+	require.Equal(t, console.ExitError, code)
+	require.Contains(t, errs, "segment-1 was removed while it was in use")
+	require.NotContains(t, errs, "disk sync failed")
+	require.Contains(t, errs, "hint: stop the daemon")
+	h.requireUndecided(id)
+	d.awaitLog("gate degraded: the journal was removed or replaced while the daemon runs")
+	_, out, _ = h.run("", "status")
+	require.Contains(t, out, "the journal was removed or replaced while the daemon runs")
+	code, out, _ = h.run("", "doctor", "--quick")
+	require.Equal(t, console.ExitErrors, code)
+	require.Contains(t, out, "segment-4 are missing")
+	require.Contains(t, out, "the daemon reports: no new requests are accepted: the journal was removed")
+
+	d.signal(syscall.SIGTERM)
+	require.Error(t, d.awaitExit())
+	require.NoError(t, os.RemoveAll(h.layout.Journal()))
+	require.NoError(t, os.Remove(h.layout.Version()))
+	d = h.serve()
+	d.awaitLog("serving")
+	require.Contains(t, h.must("history"), settled[:8])
+	h.awaitPending("default", id)
+	require.Nil(t, h.status().Alarm)
 }

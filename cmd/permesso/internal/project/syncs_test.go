@@ -36,6 +36,7 @@ var maySync = map[string]string{
 	"ipc/fs_linux.go syncFS":    "syncfs",
 	"ipc/fs_other.go syncFS":    "sync",
 	"ipc/health.go syncAll":     "a checkpoint",
+	"ipc/health.go saveFiles":   "a stop without a journal",
 	"ipc/lease.go Lease":        "opens the file system for its checkpoints",
 	"ipc/lease.go checkpoint":   "a checkpoint",
 	"ipc/lease.go moveMark":     "a checkpoint",
