@@ -27,7 +27,7 @@ func (l Layout) CheckPrivate(fsys FS, ws string) error {
 			return err
 		}
 	}
-	return nil
+	return l.checkVersionFile(fsys)
 }
 
 func (f folder) check(fsys FS) error {
@@ -91,6 +91,9 @@ func (l Layout) CheckFolders(fsys FS, workspaces ...string) (seen int, wrong []e
 		} else if err := f.checkOwner(owner); err != nil {
 			wrong = append(wrong, err)
 		}
+	}
+	if err := l.checkVersionFile(fsys); err != nil {
+		wrong = append(wrong, err)
 	}
 	return seen, wrong
 }

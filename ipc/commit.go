@@ -161,6 +161,9 @@ func (c *commit) prepare(i int, op store.Op) (err error) {
 	case op.Doc == "", op.Doc == approval.DocResponse:
 		return nil
 	case op.Doc == approval.DocDecision:
+		if err := s.checkJournal(s.writer()); err != nil {
+			return err
+		}
 		if err := s.put(s.path(op.Doc, op.Key), op.Bytes, store.Volatile); err != nil {
 			return err
 		}

@@ -52,7 +52,7 @@ func (s *Store) Disk() (*DiskStatus, error) {
 	if first := s.firstCommit.Load(); first != 0 {
 		d.Oldest = time.Unix(0, first).UTC()
 	}
-	if err := s.restartErr(); err != nil {
+	if err := s.checkJournal(j); err != nil {
 		d.Failed = err.Error()
 	} else if err := j.Err(); err != nil {
 		d.Failed = err.Error()

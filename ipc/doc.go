@@ -17,6 +17,10 @@
 // open to other users: files that those users added would then look like ours.
 // [Layout.CheckPrivate] refuses such a folder; its error has a hint.
 //
+// HOME/version says that the journal was created: a segment that is missing then was removed,
+// and [Store.Lease] refuses to start. It is written after the segments are durable and before the
+// first commit.
+//
 // # Hostile folder
 //
 // The agent writes requests/. It is untrusted, and may replace a file while we

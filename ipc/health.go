@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc/journal"
 )
@@ -48,6 +49,26 @@ func (s *Store) stop(err error) error {
 	s.health.restartErr = fmt.Errorf("%w: %w", store.ErrRestart, err)
 	return s.health.restartErr
 }
+
+// checkJournal stops this store if the journal was removed or replaced: the next start would
+// not find what is committed to it.
+func (s *Store) checkJournal(j *journal.Journal) error {
+	if err := s.restartErr(); err != nil {
+		return err
+	}
+	err := j.CheckNames()
+	if err == nil {
+		return nil
+	}
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	s.health.restartErr = hints.Add(&classified{store.ErrJournalLost, err},
+		"stop the daemon, which then writes its files; if the journal was moved, move it back; otherwise move what is left of the folder journal, and the file version, away from HOME; then start the daemon")
+	return s.health.restartErr
+}
+
+// saveFiles makes the files durable without the journal: nothing is committed any more.
+func (s *Store) saveFiles() error { return errors.Join(s.writeLate(), s.Flush(), s.syncAll()) }
 
 func (s *Store) restartErr() error {
 	s.health.mu.Lock()
@@ -89,10 +110,11 @@ func (s *Store) Probe(ctx context.Context) (err error) {
 	if err := s.probeDisk(); err != nil {
 		return fmt.Errorf("probe disk: %w", err)
 	}
-	if s.writer() == nil {
+	j := s.writer()
+	if j == nil {
 		return nil
 	}
-	return errors.Join(s.writeLate(), s.Flush())
+	return errors.Join(s.checkJournal(j), s.writeLate(), s.Flush())
 }
 
 func sortedNames(set *sync.Map) (names []string) {
@@ -127,6 +149,11 @@ type reservation struct {
 func (s *Store) Reserve(ctx context.Context, bytes int64) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	if j := s.writer(); j != nil {
+		if err := s.checkJournal(j); errors.Is(err, store.ErrJournalLost) {
+			return nil, err
+		}
 	}
 	want := uint64(max(bytes, 0))
 	r := &s.reserved

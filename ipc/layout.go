@@ -22,6 +22,10 @@ func (l Layout) Lock() string { return l.path("lock") }
 // Journal is the folder of the journal's segments.
 func (l Layout) Journal() string { return l.path("journal") }
 
+// Version is the file that says that the journal was created, with all its segments. A HOME of
+// the first version has neither.
+func (l Layout) Version() string { return l.path("version") }
+
 // Ready is the file whose lock says that the daemon has recovered from a crash.
 func (l Layout) Ready() string { return l.path("journal", "ready") }
 

@@ -31,11 +31,17 @@ func (s *Store) Lease(ctx context.Context) (release func() error, err error) {
 	}
 	j, ready, err := s.recover()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("recover from the journal: %w", err), s.disk.Close(), lock.Close())
+		if _, missing := errors.AsType[*journal.MissingError](err); !missing {
+			err = fmt.Errorf("recover from the journal: %w", err)
+		}
+		return nil, errors.Join(err, s.disk.Close(), lock.Close())
 	}
 	s.begin(lock, j)
 	return func() error {
 		err := s.Checkpoint(context.WithoutCancel(ctx))
+		if errors.Is(err, store.ErrJournalLost) {
+			err = errors.Join(err, s.saveFiles())
+		}
 		s.mu.Lock()
 		s.lock = nil
 		s.mu.Unlock()
@@ -47,11 +53,21 @@ func (s *Store) Lease(ctx context.Context) (release func() error, err error) {
 // recover brings the files to the state of the journal. A crash at any point only means to
 // begin again: nothing in the journal is overwritten before the files are durable.
 func (s *Store) recover() (*journal.Journal, Lock, error) {
-	j, err := journal.Open(s.FS, s.Layout.Journal(), s.JournalSize)
+	versioned, err := s.Layout.versioned(s.FS)
 	if err != nil {
 		return nil, nil, err
 	}
-	ready, err := s.recoverFrom(j)
+	j, err := journal.Open(s.FS, s.Layout.Journal(), journal.Options{Size: s.JournalSize, Complete: versioned})
+	if err != nil {
+		return nil, nil, err
+	}
+	if !versioned {
+		err = s.writeVersion()
+	}
+	var ready Lock
+	if err == nil {
+		ready, err = s.recoverFrom(j)
+	}
 	if err != nil {
 		return nil, nil, errors.Join(err, j.Close())
 	}
@@ -112,7 +128,7 @@ func (s *Store) Checkpoint(ctx context.Context) error {
 	}
 	s.checkpointing.Lock()
 	defer s.checkpointing.Unlock()
-	if err := s.restartErr(); err != nil {
+	if err := s.checkJournal(j); err != nil {
 		return err
 	}
 	began := s.firstCommit.Swap(0)

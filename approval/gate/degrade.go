@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/approval/move"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/approval/submit"
@@ -232,6 +234,7 @@ func diagnose(err error) Degradation {
 		is         []error
 		what, hint string
 	}{
+		{[]error{store.ErrJournalLost}, "the journal was removed or replaced while the daemon runs", ""},
 		{[]error{store.ErrRestart}, "a sync failed and must not be retried", "repair the disk, then restart the daemon"},
 		{[]error{store.ErrNoRoom}, "the journal is full", "its checkpoints fail or the disk is too slow: check the daemon's log"},
 		{[]error{store.ErrNoSpace}, "the disk is almost full", "free space or inodes on the file system of HOME"},
@@ -244,7 +247,7 @@ func diagnose(err error) Degradation {
 	} {
 		for _, target := range x.is {
 			if errors.Is(err, target) {
-				return Degradation{Reason: x.what, Hint: x.hint}
+				return Degradation{Reason: x.what, Hint: cmp.Or(x.hint, hints.Of(err))}
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
@@ -62,3 +63,7 @@ var (
 	// committed any more; a restart repairs the files.
 	ErrRestart = errors.New("disk sync failed: repair the disk, then restart the daemon")
 )
+
+// ErrJournalLost says that the journal was removed or replaced while it was in use: the next
+// start would not find what is committed to it. It is an ErrRestart.
+var ErrJournalLost = fmt.Errorf("the journal was removed or replaced while it was in use: %w", ErrRestart)

@@ -205,6 +205,13 @@ func doctorCases() []doctorCase {
 			require.NoError(t, os.Symlink(w.layout.Errors(ws)+"-old", w.layout.Errors(ws)))
 		}, nil, "folders", doctor.SeverityError, "is a symbolic link"},
 		{"a missing folder, which the next start creates", func(t *testing.T, w *doctorRig) { require.NoError(t, os.Remove(w.layout.Grants())) }, nil, "folders", doctor.SeverityWarning, "permesso serve creates it"},
+		{"a version that others may write", chmod(0o666, func(w *doctorRig) string { return w.layout.Version() }), nil, "folders", doctor.SeverityError, "chmod 0600"},
+		{"a segment is missing", func(t *testing.T, w *doctorRig) {
+			require.NoError(t, os.Remove(filepath.Join(w.layout.Journal(), "segment-2")))
+		}, nil, "journal", doctor.SeverityError, "journal: segment-2 is missing\nput it back"},
+		{"a version that this program does not know", func(t *testing.T, w *doctorRig) {
+			writeFile(t, w.layout.Version(), "3\n", 0o600)
+		}, nil, "journal", doctor.SeverityError, "version"},
 
 		{"a parent folder that others may write to", chmod(0o777, func(w *doctorRig) string { return w.dir }), nil, "path", doctor.SeverityError, "chmod go-w"},
 		{"a parent folder that the group may write to", chmod(0o770, func(w *doctorRig) string { return w.dir }), nil, "path", doctor.SeverityError, "chmod g-w"},
@@ -371,7 +378,7 @@ func TestDoctorOfAHealthyHome(t *testing.T) {
 	list := d.Run(t.Context())
 	require.Empty(t, problemsOf(list))
 	require.NotZero(t, d.Daemon)
-	for _, name := range strings.Fields("config home daemon folders path programs keys seals records audit mounts agents inotify clock disk fsync stuck channels telegram") {
+	for _, name := range strings.Fields("config home daemon folders journal path programs keys seals records audit mounts agents inotify clock disk fsync stuck channels telegram") {
 		require.True(t, slices.ContainsFunc(list, func(f doctor.Finding) bool { return f.Check == name }), "%s has no finding", name)
 	}
 }

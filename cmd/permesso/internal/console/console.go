@@ -172,6 +172,7 @@ func commandHint(err error) string {
 	}{
 		{receipt.ErrNoKey, "run permesso init to create one"},
 		{seal.ErrNoKey, "run permesso init to create one"},
+		{store.ErrJournalLost, "permesso doctor says what is missing"},
 		{store.ErrRestart, "the decision may have been recorded; check with permesso show ID before retrying"},
 		{audit.ErrAlarm, AlarmHint},
 		{ipc.ErrLocked, "stop the other daemon, or use another --home"},

@@ -172,6 +172,7 @@ func checks() []check {
 		{"home", false, false, (*Doctor).checkHome},
 		{"daemon", true, false, (*Doctor).checkDaemon},
 		{"folders", true, false, (*Doctor).checkFolders},
+		{"journal", true, false, (*Doctor).checkJournal},
 		{"path", true, false, (*Doctor).checkPaths},
 		{"programs", false, false, (*Doctor).checkPrograms},
 		{"keys", true, false, (*Doctor).checkKeys},

@@ -106,6 +106,11 @@ func (d *Doctor) checkHome(context.Context) []Finding {
 	return []Finding{okFinding("%s, owned by UID %d", console.OneLine(d.Layout.Home), d.UID)}
 }
 
+// checkJournal reports segments that are missing. The next start refuses such a HOME.
+func (d *Doctor) checkJournal(context.Context) []Finding {
+	return orOK(findingsOf(SeverityError, "", d.Layout.CheckJournal(d.FS)), "no segment is missing")
+}
+
 func (d *Doctor) checkFolders(context.Context) []Finding {
 	seen, wrong := d.Layout.CheckFolders(d.FS, d.withFolders...)
 	var list []Finding

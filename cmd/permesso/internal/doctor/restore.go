@@ -19,6 +19,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/ipc/journal"
 	"github.com/permesso-dev/permesso/security/audit"
 )
 
@@ -216,6 +217,9 @@ func (p *copied) recover(ctx context.Context) []Finding {
 	release, err := p.Store.Lease(ctx)
 	if err == nil {
 		err = release()
+	}
+	if _, missing := errors.AsType[*journal.MissingError](err); missing {
+		return failure("the copy cannot be restored: "+console.OneLine(err.Error()), "it is not complete: use another copy")
 	}
 	if err != nil {
 		return failure("the copy cannot be restored: "+console.OneLine(err.Error()), console.HintFor(err))

@@ -27,12 +27,16 @@ var maySync = map[string]string{
 	"ipc/journal/open.go create":        "a segment is created once",
 	"ipc/journal/open.go openFiles":     "its name",
 
+	"ipc/version.go writeVersion":  "the names of the segments, before the file that says that they exist",
+	"ipc/version.go createVersion": "that file",
+
 	// checkpoints and starts: every file at once
 	"ipc/fs.go Sync":            "implements OpenedFS",
 	"ipc/fs.go SyncDir":         "implements FS",
 	"ipc/fs_linux.go syncFS":    "syncfs",
 	"ipc/fs_other.go syncFS":    "sync",
 	"ipc/health.go syncAll":     "a checkpoint",
+	"ipc/health.go saveFiles":   "a stop without a journal",
 	"ipc/lease.go Lease":        "opens the file system for its checkpoints",
 	"ipc/lease.go checkpoint":   "a checkpoint",
 	"ipc/lease.go moveMark":     "a checkpoint",
