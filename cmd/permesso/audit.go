@@ -311,7 +311,7 @@ func describeReport(r *audit.Report) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "OK: %d entries unchanged, %d signed, %d checkpoints, %d other proofs", r.Entries, r.Signed, r.Checkpoints, r.Witnesses)
 	for _, n := range r.Notes {
-		b.WriteString("\nnote: " + n)
+		b.WriteString("\nnote: " + console.OneLine(n))
 	}
 	return b.String()
 }
