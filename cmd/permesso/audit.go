@@ -329,7 +329,11 @@ func (a *app) addKeptProofs(c *audit.Check, w keptProofs) error {
 		if err != nil {
 			return err
 		}
-		c.Checkpoints = append(c.Checkpoints, audit.SplitCheckpoints(string(b))...)
+		kept := audit.SplitCheckpoints(string(b))
+		if len(kept) == 0 {
+			return console.Fail(console.ExitRefused, "permesso audit witness --to "+name+" adds the newest one", "%s holds no checkpoint", name)
+		}
+		c.Checkpoints = append(c.Checkpoints, kept...)
 	}
 	c.Facts.Receipts = map[string]string{}
 	for _, name := range w.receipts {

@@ -78,6 +78,9 @@ func ParseCheckpoint(msg string, known note.Verifiers) (*Checkpoint, error) {
 
 // SplitCheckpoints splits a text of checkpoints, each followed by an empty line.
 func SplitCheckpoints(text string) (notes []string) {
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
 	parts := strings.Split(strings.TrimSpace(text), "\n\n")
 	for i := 0; i < len(parts); i += 2 {
 		note := strings.TrimSpace(parts[i])

@@ -183,3 +183,16 @@ func (r *surveyor) countLines(b []byte) {
 		b = b[n:]
 	}
 }
+
+// RootAt returns the root of the first entries of a log. If it has fewer that can be read, the
+// error wraps ErrDamaged.
+func RootAt(fsys afero.Fs, dir string, size int64) (tlog.Hash, error) {
+	s, err := takeSurvey(fsys, dir, size)
+	if err == nil && s.size < size {
+		err = fmt.Errorf("%w: it has %d entries that can be read, not %d", ErrDamaged, s.size, size)
+	}
+	if err != nil {
+		return tlog.Hash{}, err
+	}
+	return s.roots[size], nil
+}
