@@ -27,8 +27,8 @@ type LogFile interface {
 	Durable(seq int64) error
 	// Appended is the number of the last line in the file.
 	Appended() int64
-	// Last is the newest committed line.
-	Last() (seq int64, line []byte)
+	// Head describes the lines in the file, for RecoverLog.
+	Head() []byte
 }
 
 // committer is the part of a Store that commits. It exists while the store has the lease.

@@ -87,6 +87,9 @@ func (s *Store) recoverFrom(j *journal.Journal) (ready Lock, err error) {
 	if err := j.Begin(); err != nil {
 		return nil, err
 	}
+	if err := commitHead(j, s.logHead); err != nil {
+		return nil, err
+	}
 	return s.takeReady()
 }
 
@@ -108,6 +111,7 @@ func (s *Store) begin(lock Lock, j *journal.Journal) {
 	w.pending, w.names = map[*commit]uint64{}, map[docKey]bool{}
 	w.late, w.entries = map[docKey]lateFile{}, nil
 	w.mu.Unlock()
+	s.SetLog(nil) // that of an earlier lease is closed
 	s.lateCount.Store(0)
 	s.firstCommit.Store(0)
 	s.lastCheckpoint.Store(time.Now().UnixNano())
@@ -141,8 +145,7 @@ func (s *Store) Checkpoint(ctx context.Context) error {
 	return classify(err)
 }
 
-// checkpoint commits a mark. Replay begins at a part that names the newest line of the log,
-// or before it.
+// checkpoint commits a mark. Replay begins before a part that has the head of the log.
 func (s *Store) checkpoint(j *journal.Journal) error {
 	late := errors.Join(s.writeLate(), s.Flush())
 	if s.firstMissing() <= j.Mark() { // the mark cannot move, and would only fill the journal
@@ -158,27 +161,58 @@ func (s *Store) checkpoint(j *journal.Journal) error {
 	return nil
 }
 
+// moveMark commits the head of the log after the sync, so that it names only what is durable.
 func (s *Store) moveMark(j *journal.Journal) error {
-	last, err := s.commitLast(j)
-	if err != nil {
-		return err
-	}
-	return j.Checkpoint(s.syncAll, func() uint64 { return min(last, s.firstMissing()) })
+	head, group := s.headNow(j)
+	return j.Checkpoint(func() error {
+		if err := s.syncAll(); err != nil {
+			return err
+		}
+		return commitHead(j, head)
+	}, func() uint64 { return min(group, s.firstMissing()) })
 }
 
-// commitLast commits the newest line of the log, and returns its group.
-func (s *Store) commitLast(j *journal.Journal) (group uint64, err error) {
+// headNow returns the head of the log, and a group that is not after any later entry.
+func (s *Store) headNow(j *journal.Journal) (head []byte, group uint64) {
 	w := &s.commits
 	w.order.Lock()
-	line := s.lastLine
-	if w.log != nil {
-		_, line = w.log.Last()
+	defer w.order.Unlock()
+	if head = s.logHead; w.log != nil {
+		head = w.log.Head()
 	}
-	body := appendPart(nil, partLast, line)
-	group = j.Last() + 1
-	wait := j.Add(body)
-	w.order.Unlock()
-	return group, wait()
+	return head, j.Last() + 1
+}
+
+func commitHead(j *journal.Journal, head []byte) error {
+	if len(head) == 0 {
+		return nil
+	}
+	return j.Add(appendPart(nil, partHead, head))()
+}
+
+// LogHead returns the head that the audit log must have, nil if it is not known.
+func (s *Store) LogHead() []byte {
+	w := &s.commits
+	w.order.Lock()
+	defer w.order.Unlock()
+	if w.log != nil {
+		return w.log.Head()
+	}
+	return s.logHead
+}
+
+// CommitLogHead commits the head of the log that SetLog has set: after an alarm it is not the
+// one that the journal has. It comes before every entry of that log.
+func (s *Store) CommitLogHead() error {
+	j := s.writer()
+	if j == nil {
+		return store.ErrUnavailable
+	}
+	head, _ := s.headNow(j)
+	if err := commitHead(j, head); err != nil {
+		return fmt.Errorf("commit head of audit log: %w", s.stop(err))
+	}
+	return nil
 }
 
 // firstMissing is a group that is not after any commit whose files are missing.

@@ -20,7 +20,7 @@ type fold struct {
 	documents map[docKey]part // the last of each
 	order     []docKey        // as they were first committed
 	lines     [][]byte
-	last      []byte // the newest line at the last mark
+	head      []byte // of the audit log, at the last mark
 }
 
 // replay brings the files to the state of the journal. Every file that it has is written
@@ -51,8 +51,8 @@ func (f *fold) add(p part) error {
 	switch p.kind {
 	case partEntry:
 		f.lines = append(f.lines, p.content)
-	case partLast:
-		f.last = p.content
+	case partLast, partHead:
+		f.head = p.content
 	default:
 		if _, ok := f.documents[p.key]; !ok {
 			f.order = append(f.order, p.key)
@@ -146,17 +146,12 @@ func (s *Store) restoreLarge(p part) error {
 	return s.FS.Rename(large, s.path(p.key.doc, p.key.key))
 }
 
-func (s *Store) replayLog(f *fold) error {
-	s.lastLine = f.last
-	if n := len(f.lines); n > 0 {
-		s.lastLine = f.lines[n-1]
-		if s.CompleteLog != nil {
-			return s.CompleteLog(f.lines)
-		}
-	} else if len(f.last) > 0 && s.CompareLog != nil {
-		return s.CompareLog(f.last)
+func (s *Store) replayLog(f *fold) (err error) {
+	s.logHead = f.head
+	if s.RecoverLog != nil {
+		s.logHead, err = s.RecoverLog(f.head, f.lines)
 	}
-	return nil
+	return err
 }
 
 // removeTorn removes decisions that a power cut tore. They were never acknowledged: the

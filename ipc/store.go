@@ -57,10 +57,10 @@ type Store struct {
 
 	// Verify reports why a document is not valid, for replay; nil: any JSON object is.
 	Verify func(d approval.Doc, k approval.Key, b []byte) error
-	// CompleteLog adds the committed lines that the audit log lacks, and CompareLog looks
-	// for the newest line before a clean stop, for replay; nil: nothing is done.
-	CompleteLog func(lines [][]byte) error
-	CompareLog  func(newest []byte) error
+	// RecoverLog brings the audit log to the state of the journal, for replay: head is what
+	// LogFile.Head returned at the last mark, and lines are committed. It returns the head
+	// after them. nil: nothing is done.
+	RecoverLog func(head []byte, lines [][]byte) (after []byte, err error)
 	// SyncEach makes checkpoints sync each file, because a sync of the whole file system
 	// reports no errors here: SyncErrorsLost.
 	SyncEach bool
@@ -79,7 +79,7 @@ type Store struct {
 	firstCommit    atomic.Int64 // Unix nanoseconds of the first commit since the last checkpoint; 0: none
 	lastCheckpoint atomic.Int64 // Unix nanoseconds
 	checkpointing  sync.Mutex
-	lastLine       []byte // the newest line of the log that replay saw
+	logHead        []byte // of the audit log, as replay found it in the journal
 
 	files    changedFiles
 	claims   claims

@@ -311,7 +311,7 @@ func describeReport(r *audit.Report) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "OK: %d entries unchanged, %d signed, %d checkpoints, %d other proofs", r.Entries, r.Signed, r.Checkpoints, r.Witnesses)
 	for _, n := range r.Notes {
-		b.WriteString("\nnote: " + n)
+		b.WriteString("\nnote: " + console.OneLine(n))
 	}
 	return b.String()
 }
@@ -329,7 +329,11 @@ func (a *app) addKeptProofs(c *audit.Check, w keptProofs) error {
 		if err != nil {
 			return err
 		}
-		c.Checkpoints = append(c.Checkpoints, audit.SplitCheckpoints(string(b))...)
+		kept := audit.SplitCheckpoints(string(b))
+		if len(kept) == 0 {
+			return console.Fail(console.ExitRefused, "permesso audit witness --to "+name+" adds the newest one", "%s holds no checkpoint", name)
+		}
+		c.Checkpoints = append(c.Checkpoints, kept...)
 	}
 	c.Facts.Receipts = map[string]string{}
 	for _, name := range w.receipts {

@@ -196,9 +196,74 @@ func TestWitness(t *testing.T) {
 		require.Contains(t, old.verifies(console.ExitRefused, "--witness", kept), "the end was cut off")
 	}
 	require.NoError(t, os.WriteFile(piped, nil, 0o600))
-	h.verifies(console.ExitRefused, "--witness", piped)
+	require.Contains(t, h.verifies(console.ExitRefused, "--witness", piped), piped+" holds no checkpoint")
+	h.must("audit", "witness", "--to", piped)
 	for _, to := range []string{"", "!", "!exit 3", h.dir} {
 		code, _, _ := h.run("", "audit", "witness", "--to", to)
 		require.NotZero(t, code, to)
+	}
+}
+
+// A witness never goes backwards: it would hide that the log was set back.
+func TestWitnessRefusesAnotherLog(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", allowHello)
+	d := h.serve()
+	h.settleOne()
+	d.stop()
+	old := h.copyHome()
+	d = h.serve()
+	h.settleOne()
+	d.stop()
+	file := filepath.Join(h.dir, "witness")
+	h.must("audit", "witness", "--to", file)
+	kept, err := os.ReadFile(file)
+	require.NoError(t, err)
+	refused := func(h *rig, says string) {
+		t.Helper()
+		code, _, errs := h.run("", "audit", "witness", "--to", file)
+		require.Equal(t, console.ExitRefused, code)
+		require.Contains(t, errs, says)
+		now, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, string(kept), string(now), "nothing is appended")
+	}
+	refused(old, "this log is smaller than that of the newest checkpoint")
+	for range 3 {
+		d = old.serve()
+		d.awaitLog("serving")
+		d.stop()
+	}
+	refused(old, "this log is not a continuation of the newest checkpoint")
+	other := newRig(t, "default", allowHello)
+	d = other.serve()
+	other.settleOne()
+	d.stop()
+	refused(other, "is not one of this log's keys")
+
+	// The witness is of use also while an alarm stands, but the operator must see it.
+	h.cutLog(2)
+	h.serve().awaitLog("audit log alarm")
+	to := filepath.Join(h.dir, "another")
+	code, _, errs := h.run("", "audit", "witness", "--to", to)
+	require.Equal(t, console.ExitRefused, code)
+	require.Contains(t, errs, "the checkpoint was appended, but the audit log has an alarm")
+	require.FileExists(t, to)
+
+	for _, c := range []struct{ to, hint string }{
+		{"|cat", "'!cat'"}, {"ssh host tee", "'!ssh host tee'"},
+	} {
+		code, _, errs := h.run("", "audit", "witness", "--to", c.to)
+		require.Equal(t, console.ExitUsage, code)
+		require.Contains(t, errs, c.hint)
+		require.NoFileExists(t, c.to)
+	}
+	for command, says := range map[string][]string{
+		"witness":     {"FILE", "!COMMAND", "standard input"},
+		"acknowledge": {"alarm", "exits with 0", "log_alarm_acknowledged"},
+	} {
+		for _, word := range says {
+			require.Contains(t, h.must("audit", command, "--help"), word)
+		}
 	}
 }

@@ -31,7 +31,7 @@ type life struct {
 }
 
 func (l *life) run(p *crashfs.Proc, name string, n, size int) error {
-	j, err := Open(p, dir, minSize)
+	j, err := Open(p, dir, Options{Size: minSize})
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func TestEveryFault(t *testing.T) {
 // TestEndsAfterAFailedSync checks that a failed sync is not repeated.
 func TestEndsAfterAFailedSync(t *testing.T) {
 	d := disk(t)
-	j, err := Open(d.Process("p"), dir, minSize)
+	j, err := Open(d.Process("p"), dir, Options{Size: minSize})
 	require.NoError(t, err)
 	require.NoError(t, j.Begin())
 	d.Fail = func(op crashfs.Op) error {
@@ -227,7 +227,7 @@ func TestDamagedBytes(t *testing.T) {
 			_, err = f.WriteAt([]byte{b[at] ^ 0x40}, int64(at))
 			require.NoError(t, err)
 			var found []string
-			j, err := Open(p, dir, 0)
+			j, err := Open(p, dir, Options{})
 			if err == nil {
 				found = records(t, j)
 				require.NoError(t, j.Close())

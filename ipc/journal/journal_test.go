@@ -22,7 +22,7 @@ func (osFS) Datasync(f afero.File) error { return f.Sync() }
 
 func open(t *testing.T, dir string) (*Journal, []string) {
 	t.Helper()
-	j, err := Open(osFS{afero.NewOsFs()}, dir, minSize)
+	j, err := Open(osFS{afero.NewOsFs()}, dir, Options{Size: minSize})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = j.Close() })
 	return j, records(t, j)

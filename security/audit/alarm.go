@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strconv"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/spf13/afero"
+	"golang.org/x/mod/sumdb/tlog"
 )
 
 // ErrAlarm says that the log has an Alarm.
@@ -22,6 +24,10 @@ type Alarm struct {
 	Want   int64     `json:"want"` // number of an entry that was durable; 0: not known
 	Have   int64     `json:"have"` // number of the last entry that was found
 	Reason string    `json:"reason"`
+
+	Size     int64  `json:"size,omitzero"` // entries that were durable; 0: not known
+	Root     string `json:"root,omitzero"` // of their tree, in base64
+	Returned bool   `json:"returned,omitzero"`
 }
 
 // missingEntries is the alarm about entries after the last one that was found.
@@ -34,16 +40,12 @@ const alarmFile = "alarm.json"
 
 // Raise makes an alarm durable. An earlier alarm stays as it is.
 func Raise(fsys FS, dir string, a Alarm) error {
-	if a.Since.IsZero() {
-		a.Since = time.Now()
-	}
-	a.Since = a.Since.UTC().Truncate(time.Second)
-	b, err := json.Marshal(a)
+	err := fsys.MkdirAll(dir, 0o700)
 	if err == nil {
-		err = fsys.MkdirAll(dir, 0o700)
+		err = writeAlarm(fsys, dir, a, fsys.RenameNoReplace)
 	}
-	if err == nil {
-		err = writeAlarm(fsys, dir, append(b, '\n'))
+	if errors.Is(err, fs.ErrExist) {
+		err = fsys.SyncDir(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("raise alarm of audit log: %w", err)
@@ -51,19 +53,27 @@ func Raise(fsys FS, dir string, a Alarm) error {
 	return nil
 }
 
-// writeAlarm syncs: what the alarm is about may be gone when the journal has gone on. A torn
-// file is an alarm, too.
-func writeAlarm(fsys FS, dir string, b []byte) error {
-	f, err := create(fsys, filepath.Join(dir, ".alarm.new"), b, func(temp string) error {
-		return fsys.RenameNoReplace(temp, filepath.Join(dir, alarmFile))
-	})
-	if errors.Is(err, fs.ErrExist) {
-		return fsys.SyncDir(dir)
+// replaceAlarm is Raise, but also for an alarm that stands.
+func replaceAlarm(fsys FS, dir string, a Alarm) error {
+	if err := writeAlarm(fsys, dir, a, fsys.Rename); err != nil {
+		return fmt.Errorf("replace alarm of audit log: %w", err)
 	}
+	return nil
+}
+
+// writeAlarm syncs: what the alarm is about may be gone when the journal has gone on.
+func writeAlarm(fsys FS, dir string, a Alarm, rename func(from, to string) error) error {
+	if a.Since.IsZero() {
+		a.Since = time.Now()
+	}
+	a.Since = a.Since.UTC().Truncate(time.Second)
+	b, err := json.Marshal(a)
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), f.Close(), fsys.SyncDir(dir))
+	return createSynced(fsys, dir, ".alarm.new", append(b, '\n'), func(temp string) error {
+		return rename(temp, filepath.Join(dir, alarmFile))
+	})
 }
 
 // ReadAlarm returns the alarm of a log, nil if there is none. A file that cannot be
@@ -92,27 +102,102 @@ func EndAlarm(fsys FS, dir string) error {
 	return nil
 }
 
-// shortError says that a log lacks entries that its newest checkpoint covers.
-type shortError struct{ want, have int64 }
-
-func (e *shortError) Error() string {
-	return fmt.Sprintf("the log ends with number %d, but its newest checkpoint covers %d", e.have, e.want)
+// finding is why a log that is opened gets an Alarm, and what is put aside then.
+type finding struct {
+	Alarm
+	survey      *survey
+	checkpoints bool // they contradict the log
 }
 
-// alarm raises the alarm, and then puts the checkpoints aside: the log is signed as it is.
-func (e *shortError) alarm(fsys FS, dir string, now time.Time) error {
-	a := missingEntries(e.have, e.want, "a signed checkpoint covers them")
-	a.Since = now
-	err := Raise(fsys, dir, *a)
-	for n := 1; err == nil; n++ {
-		aside := filepath.Join(dir, "checkpoints-"+strconv.Itoa(n)+".old")
-		err = fsys.RenameNoReplace(filepath.Join(dir, checkpointFile), aside)
-		if err == nil {
-			return nil
-		}
-		if errors.Is(err, fs.ErrExist) {
-			err = nil
+// compare looks for what differs from the journal's head and the newest checkpoint.
+func (s *survey) compare(expected head, newest *Checkpoint) *finding {
+	f := &finding{survey: s, Alarm: Alarm{Want: s.size, Have: s.size}}
+	root := func(size int64, want tlog.Hash) bool { return s.size < size || s.roots[size] == want }
+	want, why := expected.size, "they were durable"
+	if newest != nil && newest.Size >= want {
+		want, why = newest.Size, "a signed checkpoint covers them"
+	}
+	if newest != nil {
+		f.checkpoints = s.size < newest.Size || !root(newest.Size, newest.Root)
+		f.Size, f.Root = newest.Size, newest.Root.String()
+	}
+	if expected.known && expected.size >= f.Size {
+		expectedRoot := expected.tree.root()
+		f.Size, f.Root = expected.size, expectedRoot.String()
+	}
+	switch {
+	case s.size < want:
+		f.Alarm.Want, f.Reason = want, s.describe(want, why)
+	case expected.known && !root(expected.size, expected.tree.root()):
+		f.Reason = fmt.Sprintf("an entry between numbers 1 and %d was changed: they are not those that the journal committed", expected.size)
+	case f.checkpoints:
+		f.Reason = fmt.Sprintf("an entry between numbers 1 and %d was changed: they are not those that checkpoint %d signed", newest.Size, newest.Size)
+	case s.damage != nil && (expected.known || s.segment < len(s.numbers)):
+		f.Reason = s.damage.String()
+	case expected.known && s.size > expected.size && (newest == nil || newest.Size < s.size):
+		f.Alarm.Want, f.Reason = expected.size, fmt.Sprintf("entries %d to %d were added: neither the journal nor a signed checkpoint has them", expected.size+1, s.size)
+	case newest == nil && expected.signed > 0:
+		f.Reason = fmt.Sprintf("%s is missing or empty, but %d entries were signed there", checkpointFile, expected.signed)
+	case newest != nil && newest.Size < expected.signed:
+		f.Reason = fmt.Sprintf("%s ends with a checkpoint of %d entries, but %d were signed there", checkpointFile, newest.Size, expected.signed)
+	default:
+		return nil
+	}
+	return f
+}
+
+// describe says what is missing up to number want.
+func (s *survey) describe(want int64, why string) string {
+	if s.damage != nil {
+		return fmt.Sprintf("%s; entries up to %d were durable", s.damage, want)
+	}
+	return missingEntries(s.size, want, why).Reason
+}
+
+// raise raises the alarm, and then puts aside what contradicts the entries that count: the
+// log is signed as it is.
+func (f *finding) raise(fsys FS, dir string, now time.Time) error {
+	f.Since = now
+	if err := Raise(fsys, dir, f.Alarm); err != nil {
+		return err
+	}
+	if f.checkpoints {
+		if err := putAside(fsys, filepath.Join(dir, "checkpoints"), filepath.Join(dir, checkpointFile)); err != nil {
+			return err
 		}
 	}
-	return fmt.Errorf("put checkpoints aside: %w", err)
+	for _, n := range slices.Backward(f.survey.numbers) {
+		if n > f.survey.segment {
+			if err := putAside(fsys, strings.TrimSuffix(segmentPath(dir, n), segmentSuffix), segmentPath(dir, n)); err != nil {
+				return err
+			}
+		}
+	}
+	return fsys.SyncDir(dir)
+}
+
+// putAside renames a file to base-N.old.
+func putAside(fsys FS, base, name string) error {
+	return eachAside(base, func(aside string) error { return fsys.RenameNoReplace(name, aside) })
+}
+
+// eachAside calls try for the names base-N.old, until its error is not fs.ErrExist.
+func eachAside(base string, try func(aside string) error) error {
+	for n := 1; ; n++ {
+		if err := try(fmt.Sprintf("%s-%d.old", base, n)); !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+}
+
+// noteReturn changes the text of an alarm if the entries that it says to be missing are there
+// again: the operator has put the log back. The alarm stays.
+func (a *Alarm) noteReturn(fsys FS, dir string, s *survey) error {
+	if a == nil || a.Size == 0 || a.Returned || s.size < a.Size || s.roots[a.Size].String() != a.Root {
+		return nil
+	}
+	now := *a
+	now.Have, now.Returned = s.size, true
+	now.Reason = fmt.Sprintf("the log was put back: its first %d entries are those that were durable. Before that: %s", a.Size, a.Reason)
+	return replaceAlarm(fsys, dir, now)
 }

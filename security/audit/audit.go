@@ -91,9 +91,11 @@ type Log struct {
 	dir string
 	now func() time.Time
 
-	newest atomic.Pointer[Checkpoint]
-	noted  atomic.Pointer[error] // why a note was not written
-	hint   chan struct{}         // there are notes that no caller waits for
+	newest  atomic.Pointer[Checkpoint]
+	noted   atomic.Pointer[error] // why a note was not written
+	hint    chan struct{}         // there are notes that no caller waits for
+	alarmed bool                  // by Open
+	torn    bool                  // at Open
 
 	files       sync.Mutex        // locked before numbers
 	file        afero.File        // nil: the next line begins a new segment
@@ -114,19 +116,37 @@ type Log struct {
 	closed  bool
 }
 
-// OpenSigned opens the log in dir, an existing folder. The caller holds HOME/lock, and has
-// completed the log. A nil now is time.Now. The log is signed by Checkpoint, by Close,
-// and every five seconds if there are 256 new entries; with the zero Keys it is not. If the
-// log is shorter than its newest checkpoint, it gets an Alarm and is signed anew.
+// OpenSigned is OpenFrom without a head.
 func OpenSigned(fsys FS, dir string, now func() time.Time, keys Keys) (*Log, error) {
+	return OpenFrom(fsys, dir, now, keys, nil)
+}
+
+// OpenFrom opens the log in dir, an existing folder. The caller holds HOME/lock, and has
+// called Recover, which returned the head; nil: it is not known. A nil now is time.Now. The
+// log is signed by Checkpoint, by Close, and every five seconds if there are 256 new entries;
+// with the zero Keys it is not.
+//
+// OpenFrom reads the complete log. If that is not what the head and the newest checkpoint say,
+// it gets an Alarm, goes on after the last entry that can be read, and is signed anew: Alarmed
+// reports that. No line is removed from the folder.
+func OpenFrom(fsys FS, dir string, now func() time.Time, keys Keys, journalHead []byte) (*Log, error) {
 	if now == nil {
 		now = time.Now
 	}
-	l, err := open(fsys, dir, now, keys)
-	var short *shortError
-	if errors.As(err, &short) {
-		if err = short.alarm(fsys, dir, now()); err == nil {
-			l, err = open(fsys, dir, now, keys)
+	expected, err := parseHead(journalHead)
+	if err != nil {
+		return nil, fmt.Errorf("open audit log: %w", err)
+	}
+	l, alarm, err := open(fsys, dir, now, keys, expected)
+	if err == nil && alarm != nil {
+		if err = alarm.raise(fsys, dir, now()); err == nil {
+			l, alarm, err = open(fsys, dir, now, keys, head{})
+		}
+		if err == nil && alarm != nil {
+			err = fmt.Errorf("%w: %s", ErrDamaged, alarm.Reason)
+		}
+		if err == nil {
+			l.alarmed = true
 		}
 	}
 	if err != nil {
@@ -136,64 +156,61 @@ func OpenSigned(fsys FS, dir string, now func() time.Time, keys Keys) (*Log, err
 	return l, nil
 }
 
-func open(fsys FS, dir string, now func() time.Time, keys Keys) (*Log, error) {
+// open opens a log, unless it returns what is wrong with it.
+func open(fsys FS, dir string, now func() time.Time, keys Keys, expected head) (*Log, *finding, error) {
 	l := &Log{fs: fsys, dir: dir, now: now, hint: make(chan struct{}, 1)}
 	if keys.Signer != nil {
 		l.checkpoints = &checkpointWriter{fs: fsys, dir: dir, signer: keys.Signer}
 	}
-	all, err := segments(fsys, dir)
-	if err == nil {
-		err = l.openSigning(keys)
+	if err := l.openSigning(keys); err != nil {
+		return nil, nil, err
 	}
+	raised, err := ReadAlarm(fsys, dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if len(all) > 0 {
-		l.segment = all[len(all)-1]
-		err = l.openSegment()
+	sizes := []int64{expected.size}
+	newest := l.newest.Load()
+	if newest != nil {
+		sizes = append(sizes, newest.Size)
 	}
-	if c := l.newest.Load(); err == nil && c != nil && l.appended < c.Size {
-		l.closeSegment()
-		err = &shortError{want: c.Size, have: l.appended}
+	if raised != nil {
+		sizes = append(sizes, raised.Size)
 	}
-	l.seq = l.appended
-	return l, err
+	s, err := takeSurvey(fsys, dir, sizes...)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f := s.compare(expected, newest); f != nil {
+		return nil, f, nil
+	}
+	if err := raised.noteReturn(fsys, dir, s); err != nil {
+		return nil, nil, err
+	}
+	return l, nil, l.openSegment(s)
 }
 
 // openSegment opens the last segment for appending, if it is whole and not too long.
-func (l *Log) openSegment() error {
-	f, err := l.fs.OpenFile(segmentPath(l.dir, l.segment), os.O_RDWR|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
+func (l *Log) openSegment(s *survey) error {
+	l.segment, l.size, l.appended, l.seq = s.segment, s.good, s.size, s.size
+	l.last, l.torn = s.last, !s.whole
+	if l.checkpoints != nil {
+		l.tree = s.tree
 	}
-	whole, err := l.readSegment(f)
-	if err != nil || !whole || l.size >= maxSegment {
-		return errors.Join(err, f.Close())
+	if s.segment == 0 || !s.whole || s.good >= maxSegment {
+		return nil
 	}
+	f, err := l.fs.OpenFile(segmentPath(l.dir, s.segment), os.O_RDWR|os.O_APPEND, 0o600)
 	l.file = f
-	return nil
+	return err
 }
 
-// readSegment finds the last complete line of the last segment.
-func (l *Log) readSegment(f afero.File) (whole bool, err error) {
-	first, err := firstSeq(l.fs, segmentPath(l.dir, l.segment))
-	if err == nil {
-		err = l.extendTree(first)
-	}
-	if err != nil {
-		return false, err
-	}
-	s := newScanner(f, first)
-	for s.next() {
-		l.last = append(l.last[:0], s.line...)
-		l.addLeaf(s.entry.Seq, s.line)
-	}
-	l.appended, l.size = s.want-1, s.good
-	if s.good > 0 {
-		l.last = append(l.last, '\n')
-	}
-	return !s.torn, s.err
-}
+// Alarmed reports whether opening the log raised an Alarm.
+func (l *Log) Alarmed() bool { return l.alarmed }
+
+// Torn reports whether bytes that do not count follow the last entry: only with the next one,
+// which begins a new segment, the log can be read without an error.
+func (l *Log) Torn() bool { return l.torn }
 
 // Append commits e and returns when it is durable. After an error the entry may or
 // may not be in the log, and the caller must not run the action.

@@ -78,6 +78,9 @@ func ParseCheckpoint(msg string, known note.Verifiers) (*Checkpoint, error) {
 
 // SplitCheckpoints splits a text of checkpoints, each followed by an empty line.
 func SplitCheckpoints(text string) (notes []string) {
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
 	parts := strings.Split(strings.TrimSpace(text), "\n\n")
 	for i := 0; i < len(parts); i += 2 {
 		note := strings.TrimSpace(parts[i])
@@ -150,9 +153,15 @@ func Newest(fsys afero.Fs, dir string, known note.Verifiers) (*Checkpoint, error
 // fileEnd describes the end of the file of checkpoints.
 type fileEnd struct {
 	newest *Checkpoint // nil: there is none
-	tree   tree
-	good   int64 // bytes up to and including the newest
+	good   int64       // bytes up to and including the newest
 	size   int64
+}
+
+func (e *fileEnd) entries() int64 {
+	if e.newest == nil {
+		return 0
+	}
+	return e.newest.Size
 }
 
 // readEnd finds the newest checkpoint. Bytes after it were left by a power cut. If
@@ -189,16 +198,16 @@ func readEnd(fsys afero.Fs, path string, known note.Verifiers) (fileEnd, error) 
 		if begin == 0 && from > 0 {
 			break // may be the middle of a line
 		}
-		c, t, err := parseCheckpointLine(b[begin:last], known)
+		c, _, err := parseCheckpointLine(b[begin:last], known)
 		if err == nil {
-			end.newest, end.tree, end.good = c, t, from+int64(last)+1
+			end.newest, end.good = c, from+int64(last)+1
 			return end, nil
 		}
 		why, b = err, b[:begin]
 	}
 	if why != nil {
 		return fileEnd{}, hints.Add(fmt.Errorf("%w: %s: %w", ErrDamaged, path, why),
-			"if the key was replaced on purpose, move that file away: the log is signed again")
+			"if the key was replaced on purpose, move that file away: the log is signed again, and has an alarm to acknowledge")
 	}
 	return end, nil
 }

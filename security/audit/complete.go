@@ -8,24 +8,25 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/afero"
 )
 
-// Complete brings the log to the state of the journal after a crash. lines are all that the
+// complete brings the log to the state of the journal after a crash. lines are all that the
 // journal has, from its mark on, each with its line feed. The log continues in a new
 // segment that holds them: what a crash left of them in the files may be torn, or wrong, or
 // not be on the disk. A second call, or one after a crash at any point, gives the same. The
 // caller makes everything durable.
 //
 // If an entry is missing that was durable before the mark, or if the log has entries that
-// the journal lacks, Complete raises an Alarm and writes nothing else.
-func Complete(fsys FS, dir string, lines [][]byte) error {
-	if len(lines) == 0 {
-		return nil
-	}
+// the journal lacks, complete raises an Alarm and keeps the lines in a file of their own. If
+// the log has other entries with their numbers, it raises an Alarm, too; the journal's lines
+// count, and the file as it was is kept beside it. No crash causes that.
+func complete(fsys FS, dir string, lines [][]byte, expected head) error {
 	c, err := newCompletion(fsys, dir, lines)
 	if err == nil {
+		c.expected = expected
 		err = c.run()
 	}
 	if err != nil {
@@ -34,14 +35,15 @@ func Complete(fsys FS, dir string, lines [][]byte) error {
 	return nil
 }
 
-// completion is the state of one Complete.
+// completion is the state of one complete.
 type completion struct {
-	fs    FS
-	dir   string
-	lines [][]byte
-	first int64 // number of the first line
-	old   []int // segments that began before it
-	later []int // the others, which hold only lines of the journal
+	expected head
+	fs       FS
+	dir      string
+	lines    [][]byte
+	first    int64 // number of the first line
+	old      []int // segments that began before it
+	later    []int // the others, which hold only lines of the journal
 }
 
 func newCompletion(fsys FS, dir string, lines [][]byte) (*completion, error) {
@@ -82,9 +84,115 @@ func (c *completion) run() error {
 	case err != nil:
 		return err
 	case alarm != nil:
-		return Raise(c.fs, c.dir, *alarm)
+		if alarm.Have < c.first { // they cannot follow
+			if err := c.keepLines(); err != nil {
+				return err
+			}
+		}
+		return Raise(c.fs, c.dir, *c.expected.promise(alarm))
+	}
+	if err := c.keepConflicts(); err != nil {
+		return err
 	}
 	return c.write(wrongAt)
+}
+
+// keepLines keeps the lines that cannot follow the log, in a file that does not count.
+func (c *completion) keepLines() error {
+	if err := c.fs.MkdirAll(c.dir, 0o700); err != nil {
+		return err
+	}
+	_, err := c.keep(filepath.Join(c.dir, "journal"), slices.Concat(c.lines...))
+	return err
+}
+
+// keepConflicts keeps the segments that have other entries than the journal, with an alarm.
+func (c *completion) keepConflicts() error {
+	segments := c.later
+	if n := len(c.old); n > 0 {
+		segments = slices.Insert(slices.Clone(c.later), 0, c.old[n-1])
+	}
+	var what []string
+	for _, n := range segments {
+		path := segmentPath(c.dir, n)
+		content, err := readInto(c.fs, path, nil)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		from, to := c.conflict(content)
+		if from == 0 {
+			continue
+		}
+		kept, err := c.keep(strings.TrimSuffix(path, segmentSuffix), content)
+		if err != nil {
+			return err
+		}
+		what = append(what, fmt.Sprintf("entries %d to %d of %s are not those that the journal committed with these numbers; they do not count, "+
+			"and the file as it was is kept as %s", from, to, filepath.Base(path), kept))
+	}
+	if len(what) == 0 {
+		return nil
+	}
+	return c.raiseConflict(strings.Join(what, "; "))
+}
+
+// conflict finds the first entry of a segment that differs from the journal's line, and the
+// number of the last one.
+func (c *completion) conflict(content []byte) (from, to int64) {
+	first, ok := seqOf(content)
+	if !ok {
+		return 0, 0
+	}
+	s := newScanner(bytes.NewReader(content), first)
+	for s.next() {
+		if from > 0 {
+			to = s.entry.Seq
+		} else if i := s.entry.Seq - c.first; i >= 0 && i < int64(len(c.lines)) && !bytes.Equal(s.line, bytes.TrimSuffix(c.lines[i], []byte("\n"))) {
+			from, to = s.entry.Seq, s.entry.Seq
+		}
+	}
+	return from, to
+}
+
+// raiseConflict raises an alarm, or changes that which stands: what it says to be missing may
+// be in the file that is kept.
+func (c *completion) raiseConflict(reason string) error {
+	stands, err := ReadAlarm(c.fs, c.dir)
+	if err != nil {
+		return err
+	}
+	end := c.first + int64(len(c.lines)) - 1
+	if stands == nil {
+		return Raise(c.fs, c.dir, *c.expected.promise(&Alarm{Want: end, Have: end, Reason: reason}))
+	}
+	now := *stands
+	now.Have, now.Returned = end, true
+	s, err := takeSurvey(c.fs, c.dir, stands.Size)
+	if err != nil {
+		return err
+	}
+	if stands.Size > 0 && s.roots[stands.Size].String() == stands.Root {
+		reason += fmt.Sprintf("; its first %d entries are those that were durable", stands.Size)
+	}
+	now.Reason = "the log was put back after an alarm: " + reason + ". Before that: " + stands.Reason
+	return replaceAlarm(c.fs, c.dir, now)
+}
+
+// keep writes a durable file base-N.old, unless there is one with this content.
+func (c *completion) keep(base string, content []byte) (name string, err error) {
+	err = eachAside(base, func(aside string) error {
+		name = filepath.Base(aside)
+		if b, err := readInto(c.fs, aside, nil); err == nil {
+			if bytes.Equal(b, content) {
+				return nil
+			}
+			return fs.ErrExist
+		}
+		return createSynced(c.fs, c.dir, tempName, content, func(temp string) error {
+			return c.fs.RenameNoReplace(temp, aside)
+		})
+	})
+	return name, err
 }
 
 // checkOld looks for the entries before the journal's first. wrongAt is where the journal's
@@ -162,7 +270,9 @@ func (c *completion) missing(have int64) *Alarm {
 	if have == c.first-1 {
 		return nil
 	}
-	return missingEntries(have, c.first-1, "they were durable")
+	a := missingEntries(have, c.first-1, "they were durable")
+	a.Reason = describe(c.fs, c.dir, have, a)
+	return a
 }
 
 func (c *completion) beyond(have int64) *Alarm {
@@ -201,14 +311,12 @@ func cutFile(fsys afero.Fs, path string, size int64) error {
 	return errors.Join(f.Truncate(size), f.Close())
 }
 
-// Compare looks for a line of which the journal says that it was durable: the newest before
-// a clean stop. If the log does not have it, byte for byte, Compare raises an Alarm.
-func Compare(fsys FS, dir string, line []byte) error {
-	want, ok := seqOf(line)
-	if !ok {
-		return nil // the log was empty
-	}
-	have, found, err := find(fsys, dir, line)
+// compare looks for the line of which the journal says that it was durable: the newest before
+// a clean stop. If the log does not have it, byte for byte, compare raises an Alarm. OpenFrom
+// compares the lines before it.
+func compare(fsys FS, dir string, expected head) error {
+	want := expected.size
+	have, found, err := find(fsys, dir, expected.line)
 	if err != nil {
 		return fmt.Errorf("compare audit log: %w", err)
 	}
@@ -216,10 +324,29 @@ func Compare(fsys FS, dir string, line []byte) error {
 		return nil
 	}
 	a := missingEntries(have, want, "they were durable before the last stop")
+	a.Reason = describe(fsys, dir, have, a)
 	if have >= want {
 		a.Reason = fmt.Sprintf("entry %d differs from the one that was durable before the last stop", want)
 	}
-	return Raise(fsys, dir, *a)
+	return Raise(fsys, dir, *expected.promise(a))
+}
+
+// promise adds to an alarm what was durable.
+func (h *head) promise(a *Alarm) *Alarm {
+	if h.known {
+		root := h.tree.root()
+		a.Size, a.Root = h.size, root.String()
+	}
+	return a
+}
+
+// describe is the reason of an alarm about missing entries, or about a damage if that is why.
+func describe(fsys FS, dir string, have int64, a *Alarm) string {
+	s, err := takeSurvey(fsys, dir)
+	if err != nil || s.damage == nil || s.size > have {
+		return a.Reason
+	}
+	return s.describe(a.Want, "")
 }
 
 // find searches a line, and returns the last number of the segment that should have it.

@@ -52,8 +52,6 @@ func TestComplete(t *testing.T) {
 		{"a torn line", map[string]string{"log.jsonl": line(1) + line(2) + line(3)[:20]}, 2, 4, "1 2 3 4"},
 		{"zeros", map[string]string{"log.jsonl": line(1) + string(make([]byte, 300))}, 2, 4, "1 2 3 4"},
 		{"a line of something else", map[string]string{"log.jsonl": line(1) + "x\n" + line(3)}, 2, 4, "1 2 3 4"},
-		{"a line with other bytes", map[string]string{"log.jsonl": line(1) + line(2) + other(line(3)) + line(4)}, 2, 4, "1 2 3 4"},
-		{"all of them with other bytes", map[string]string{"log.jsonl": line(1) + other(line(2)) + line(3)}, 2, 4, "1 2 3 4"},
 		{"a new segment", map[string]string{"log.jsonl": line(1) + line(2), "log-2.jsonl": line(3)}, 2, 4, "1 2 3 4"},
 		{"an empty new segment", map[string]string{"log.jsonl": line(1) + line(2), "log-2.jsonl": ""}, 3, 4, "1 2 3 4"},
 		{"a new segment of zeros", map[string]string{"log.jsonl": line(1) + line(2), "log-2.jsonl": string(make([]byte, 300))}, 3, 4, "1 2 3 4"},
@@ -107,12 +105,49 @@ func TestCompleteRaisesAnAlarm(t *testing.T) {
 			a := alarmOf(t, left)
 			require.NotNil(t, a)
 			require.Equal(t, []int64{c.want, c.have}, []int64{a.Want, a.Have})
+			if c.have < int64(c.first) {
+				require.Equal(t, line(5)+line(6), string(left.Files()[dir+"/journal-1.old"]), "kept, and durable")
+			}
 			after := disk.Files()
 			delete(after, dir+"/alarm.json")
+			delete(after, dir+"/journal-1.old")
 			require.Equal(t, before, after)
 
 			require.NoError(t, audit.Raise(p, dir, audit.Alarm{Want: 99}))
 			require.Equal(t, a, alarmOf(t, disk), "the first alarm stays")
+		})
+	}
+}
+
+// Other entries than those of the journal are kept, with an alarm; the journal's count.
+func TestCompleteKeepsOtherEntries(t *testing.T) {
+	for _, c := range []struct {
+		why   string
+		files map[string]string
+		kept  string // the file that is kept, of its content
+		says  string
+	}{
+		{"one", map[string]string{"log.jsonl": line(1) + line(2) + other(line(3)) + line(4)}, "log-1.old", "entries 3 to 4 of log.jsonl"},
+		{"all", map[string]string{"log.jsonl": line(1) + other(line(2)) + line(3)}, "log-1.old", "entries 2 to 3 of log.jsonl"},
+		{"more than the journal has", map[string]string{"log.jsonl": line(1) + other(line(2)) + line(3) + line(4) + line(5) + line(6)}, "log-1.old", "entries 2 to 6 of log.jsonl"},
+		{"in a new segment", map[string]string{"log.jsonl": line(1) + line(2), "log-2.jsonl": other(line(3))}, "log-2-1.old", "entries 3 to 3 of log-2.jsonl"},
+		{"after a torn one", map[string]string{"log.jsonl": line(1) + line(2)[:9], "log-2.jsonl": "", "log-3.jsonl": line(2) + other(line(3))}, "log-3-1.old", "entries 3 to 3 of log-3.jsonl"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			disk := diskWith(t, c.files)
+			for range 2 {
+				p := disk.Process("daemon")
+				require.NoError(t, audit.Complete(p, dir, linesOf(2, 4)))
+				for _, e := range entries(t, p) {
+					require.Equal(t, entry(int(e.Seq)).Event, e.Event, "the journal's bytes count")
+				}
+				require.Len(t, entries(t, p), 4)
+				left := disk.Cut(crashfs.OnlySynced)
+				require.Contains(t, alarmOf(t, left).Reason, c.says)
+				segment := strings.Replace(c.kept, "-1.old", ".jsonl", 1)
+				require.Equal(t, c.files[segment], string(left.Files()[dir+"/"+c.kept]))
+				require.NotContains(t, disk.Files(), strings.Replace(c.kept, "-1.", "-2.", 1), "once")
+			}
 		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval/event"
-	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/audit/audittest"
@@ -97,14 +96,54 @@ func TestEntriesReportsDamage(t *testing.T) {
 	require.Error(t, err, "no folder")
 }
 
-func TestOpenRefusesDamage(t *testing.T) {
-	for name, content := range map[string]string{"log.jsonl": "", "log-2.jsonl": "hello\n"} {
-		disk := newDisk(t)
-		put(t, disk, "log.jsonl", line(1))
-		put(t, disk, name, content)
-		_, err := audit.OpenSigned(disk.Process("daemon"), dir, clock, audit.Keys{})
-		require.ErrorIs(t, err, audit.ErrDamaged, name)
-		require.NotEmpty(t, hints.Of(err))
+// Damage stops no daemon: it goes on after the last entry that counts, with an alarm, and
+// every line stays in the folder.
+func TestOpenDamaged(t *testing.T) {
+	for _, c := range []struct {
+		why   string
+		files map[string]string
+		have  int
+		says  string
+	}{
+		{"an empty segment", map[string]string{"log.jsonl": ""}, 0, "log.jsonl does not begin with an entry; 0 lines"},
+		{"an empty later segment", map[string]string{"log.jsonl": line(1), "log-2.jsonl": "", "log-3.jsonl": line(2)}, 1, "log-2.jsonl does not begin with an entry; 1 lines from there on do not count and are not verified, 1 of them"},
+		{"something else", map[string]string{"log.jsonl": line(1), "log-2.jsonl": "hello\n"}, 1, "log-2.jsonl does not begin with an entry; 1 lines"},
+		{"a missing segment", map[string]string{"log.jsonl": line(1), "log-3.jsonl": line(2) + line(3)}, 1, "log-2.jsonl is missing; 2 lines from there on do not count and are not verified, 2 of them entries with numbers from 2 to 3"},
+		{"no first segment", map[string]string{"log-2.jsonl": line(2), "log-3.jsonl": line(3)}, 0, "log.jsonl is missing; 2 lines"},
+		{"missing lines", map[string]string{"log.jsonl": line(1), "log-2.jsonl": line(3)}, 1, "log-2.jsonl begins with number 3, but number 2 should follow; 1 lines"},
+		{"a changed line", map[string]string{"log.jsonl": line(1) + "x\n" + line(3), "log-2.jsonl": line(4)}, 1, "log.jsonl has an invalid line after number 1; 3 lines"},
+		{"a segment from before", map[string]string{"log.jsonl": line(1), "log-2.jsonl": line(2), "log-3.jsonl": line(1)}, 2, "log-3.jsonl begins with number 1, but number 3 should follow"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			disk := diskWith(t, c.files)
+			states := 0
+			disk.Before = func(crashfs.Op) {
+				for _, way := range crashfs.Ways() {
+					states++
+					left := disk.Cut(way)
+					openSigned(t, left.Process("after a crash"))
+					require.Contains(t, alarmOf(t, left).Reason, c.says)
+				}
+			}
+			l := openSigned(t, disk.Process("daemon"))
+			disk.Before = nil
+			require.Positive(t, states)
+			require.True(t, l.Alarmed())
+			require.Contains(t, alarmOf(t, disk.Cut(crashfs.OnlySynced)).Reason, c.says)
+			require.NoError(t, l.Append(entry(c.have+1)))
+			require.NoError(t, l.Close())
+			require.Len(t, entries(t, disk.Process("reader")), c.have+1)
+			var all []string
+			for name, b := range disk.Files() {
+				if name != dir+"/alarm.json" {
+					all = append(all, string(b))
+				}
+			}
+			for name, content := range c.files {
+				require.Contains(t, strings.Join(all, ""), content, name)
+			}
+			require.False(t, openSigned(t, disk.Process("next")).Alarmed())
+		})
 	}
 	_, err := audit.OpenSigned(crashfs.New().Process("daemon"), "/nowhere", clock, audit.Keys{})
 	require.Error(t, err, "no folder")

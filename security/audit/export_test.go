@@ -47,6 +47,12 @@ func (a *verifier) clone(c *Check) verifier {
 	b.Check = c
 	b.tree.edge = slices.Clone(a.tree.edge)
 	b.repeated, b.repeatedCount, b.missing = maps.Clone(a.repeated), maps.Clone(a.repeatedCount), a.missing.clone()
+	b.uncounted = nil
+	for _, r := range a.uncounted {
+		again := *r
+		again.leaves = maps.Clone(r.leaves)
+		b.uncounted = append(b.uncounted, &again)
+	}
 	b.report.Notes = slices.Clone(a.report.Notes)
 	return b
 }
@@ -64,4 +70,15 @@ func (s *Snapshots) Resume(line int, fsys afero.Fs) (*Report, error) {
 		return nil, err
 	}
 	return a.end()
+}
+
+// Complete and Compare are the two ways of Recover.
+func Complete(fsys FS, dir string, lines [][]byte) error {
+	_, err := Recover(fsys, dir, nil, lines)
+	return err
+}
+
+func Compare(fsys FS, dir string, line []byte) error {
+	_, err := Recover(fsys, dir, line, nil)
+	return err
 }

@@ -63,7 +63,7 @@ type walk struct {
 	// left is called for content of a segment after the last line that counts: lines
 	// that the next segment repeats, and bytes that are not lines. If nil, such
 	// content is not read.
-	left func(path string, seq int64, line []byte, rest int64)
+	left func(path string, seq int64, line, rest []byte)
 }
 
 // lines calls each for every line from a place to before number end, with the place
@@ -128,19 +128,23 @@ func (w *walk) segment(from place, stop, end int64, each func([]byte, event.Entr
 func (w *walk) leftovers(f afero.File, path string, offset int64, s *scanner) error {
 	next := s.want
 	for !s.torn && s.next() {
-		w.left(path, s.entry.Seq, s.line, 0)
+		w.left(path, s.entry.Seq, s.line, nil)
 	}
 	if s.err != nil {
 		return fmt.Errorf("read audit log: %w", s.err)
 	}
-	info, err := f.Stat()
-	if err != nil {
+	s.want = next
+	if !s.torn {
+		return nil
+	}
+	_, err := f.Seek(offset+s.good, io.SeekStart)
+	rest, readErr := io.ReadAll(f)
+	if err = errors.Join(err, readErr); err != nil {
 		return fmt.Errorf("read audit log: %w", err)
 	}
-	if rest := info.Size() - offset - s.good; s.torn && rest > 0 {
+	if len(rest) > 0 {
 		w.left(path, next, nil, rest)
 	}
-	s.want = next
 	return nil
 }
 
@@ -215,6 +219,8 @@ func firstSeq(fsys afero.Fs, path string) (int64, error) {
 	return e.Seq, nil
 }
 
+func isDamaged(err error) bool { return errors.Is(err, ErrDamaged) }
+
 // segments lists the numbers of the segments in dir, in order and without gaps.
 func segments(fsys afero.Fs, dir string) ([]int, error) {
 	all, err := segmentNumbers(fsys, dir)
@@ -246,11 +252,13 @@ func segmentNumbers(fsys afero.Fs, dir string) ([]int, error) {
 	return all, nil
 }
 
+const segmentSuffix = ".jsonl"
+
 func segmentPath(dir string, n int) string {
 	if n == 1 {
 		return filepath.Join(dir, "log.jsonl")
 	}
-	return filepath.Join(dir, "log-"+strconv.Itoa(n)+".jsonl")
+	return filepath.Join(dir, "log-"+strconv.Itoa(n)+segmentSuffix)
 }
 
 func segmentNumber(name string) (int, bool) {
@@ -261,7 +269,7 @@ func segmentNumber(name string) (int, bool) {
 	if !ok {
 		return 0, false
 	}
-	digits, ok = strings.CutSuffix(digits, ".jsonl")
+	digits, ok = strings.CutSuffix(digits, segmentSuffix)
 	n, err := strconv.Atoi(digits)
 	return n, ok && err == nil && n > 1 && strconv.Itoa(n) == digits
 }

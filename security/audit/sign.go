@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 
 	"golang.org/x/mod/sumdb/tlog"
-
-	"github.com/permesso-dev/permesso/approval/event"
 )
 
 // openSigning finds the checkpoint to continue from.
@@ -20,31 +18,10 @@ func (l *Log) openSigning(keys Keys) error {
 	if err != nil {
 		return err
 	}
-	l.checkpoints.good, l.tree = end.good, end.tree
+	l.checkpoints.good = end.good
 	l.newest.Store(end.newest)
-	l.lastTried = end.tree.size
+	l.lastTried = end.entries()
 	return nil
-}
-
-// extendTree adds the lines between the newest checkpoint and the last segment, which
-// begins with number end. Usually there are none.
-func (l *Log) extendTree(end int64) error {
-	if l.checkpoints == nil || l.tree.size+1 >= end {
-		return nil
-	}
-	all, err := segments(l.fs, l.dir)
-	if err != nil {
-		return err
-	}
-	w := &walk{fs: l.fs, dir: l.dir}
-	from, err := w.find(all, l.tree.size+1)
-	if err != nil {
-		return err
-	}
-	return w.lines(all, from, end, func(line []byte, e event.Entry, _ place) error {
-		l.addLeaf(e.Seq, line)
-		return nil
-	})
 }
 
 // addLeaf adds a line to the tree if the tree lacks it.

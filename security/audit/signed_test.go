@@ -154,7 +154,7 @@ func TestCutLogHasAnAlarm(t *testing.T) {
 		left := cut.Cut(crashfs.OnlySynced)
 		a, err := audit.ReadAlarm(left.Process("reader"), dir)
 		require.NoError(t, err)
-		require.Equal(t, audit.Alarm{Since: clock(), Want: 5, Have: int64(have), Reason: a.Reason}, *a, "durable")
+		require.Equal(t, audit.Alarm{Since: clock(), Want: 5, Have: int64(have), Reason: a.Reason, Size: 5, Root: a.Root}, *a, "durable")
 		_, err = verify(t, cut)
 		require.ErrorIs(t, err, audit.ErrTampered, "the alarm stays")
 		require.ErrorIs(t, err, audit.ErrAlarm)

@@ -2,6 +2,8 @@ package audit
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -13,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/afero"
@@ -115,6 +118,7 @@ type verifier struct {
 	matched       int              // number of matched witnesses
 	repeated      map[int64]repeat // by number: lines that a later segment must repeat
 	repeatedCount map[string]int   // by path: number of lines that the next segment repeats
+	uncounted     []*rest
 	missing       Facts
 	report        Report
 }
@@ -122,6 +126,15 @@ type verifier struct {
 type repeat struct {
 	leaf tlog.Hash
 	path string
+}
+
+// rest is what follows the last entry of a segment that counts, and is not repeated.
+type rest struct {
+	path   string
+	after  int64 // number of that entry
+	bytes  int
+	lines  int
+	leaves map[int64]tlog.Hash // of its entries, without those that a later segment has
 }
 
 // begin reads the checkpoints before it lists the segments, so that the segments
@@ -233,6 +246,15 @@ func (a *verifier) line(line []byte, e event.Entry, _ place) error {
 		delete(a.repeated, e.Seq)
 		a.repeatedCount[r.path]++
 	}
+	for _, r := range a.uncounted {
+		if r.leaves[e.Seq] == leaf {
+			delete(r.leaves, e.Seq)
+		}
+	}
+	if e.Event == event.LogAcknowledged {
+		a.note("number %d: %s acknowledged an alarm on %s, with the reason %q: %s",
+			e.Seq, cmp.Or(e.By, "the operator"), e.Time.Format(time.RFC3339), e.Reason, e.Detail)
+	}
 	a.tree.add(leaf)
 	a.missing.remove(&e)
 	if a.Progress != nil && e.Seq%progressEvery == 0 {
@@ -263,12 +285,30 @@ func (a *verifier) matchWitnesses() error {
 
 // left handles content that does not count: bytes after a crash, and lines that
 // the next segment must repeat, byte for byte.
-func (a *verifier) left(path string, seq int64, line []byte, rest int64) {
+func (a *verifier) left(path string, seq int64, line, content []byte) {
 	if line != nil {
 		a.repeated[seq] = repeat{leafHash(line), path}
 		return
 	}
-	a.note("%s: %d bytes after number %d are not an entry and do not count; a crash left them", path, rest, seq-1)
+	r := &rest{path: path, after: seq - 1, bytes: len(content), leaves: map[int64]tlog.Hash{}}
+	for line := range bytes.Lines(content) {
+		r.lines++
+		line, ended := bytes.CutSuffix(line, []byte("\n"))
+		if e, err := decode(line); err == nil && ended {
+			r.leaves[e.Seq] = leafHash(line)
+		}
+	}
+	a.uncounted = append(a.uncounted, r)
+}
+
+// String describes what a crash left, or what an alarm was about.
+func (r *rest) String() string {
+	if len(r.leaves) == 0 {
+		return fmt.Sprintf("%s: %d bytes after number %d are not an entry and do not count; a crash left them", r.path, r.bytes, r.after)
+	}
+	numbers := slices.Sorted(maps.Keys(r.leaves))
+	return fmt.Sprintf("%s: %d lines after number %d do not count, %d of them entries with numbers from %d to %d that are not verified: "+
+		"the log was changed there", r.path, r.lines, r.after, len(numbers), numbers[0], numbers[len(numbers)-1])
 }
 
 // checkASCII refuses a line that encode cannot have written.
@@ -279,6 +319,18 @@ func checkASCII(line []byte) error {
 		}
 	}
 	return nil
+}
+
+// noteRepeated counts the segments that a kill has ended.
+func (a *verifier) noteRepeated() {
+	const why = "in the next segment, where they count: the log continued there after a kill, a power cut or a failed write"
+	if n := len(a.repeatedCount); n > 1 {
+		a.note("the last entries of %d segments are repeated, each "+why, n)
+		return
+	}
+	for path, n := range a.repeatedCount {
+		a.note("%s: its last %d entries are repeated "+why, path, n)
+	}
 }
 
 // end checks for missing entries and witnesses.
@@ -300,10 +352,10 @@ func (a *verifier) end() (*Report, error) {
 		return nil, hints.Add(fmt.Errorf("verify audit log: %w: no checkpoint covers any of the %d entries", ErrNotSigned, n),
 			"a running daemon signs its log within seconds and when it stops; if it did, "+checkpointFile+" was removed")
 	}
-	for _, path := range slices.Sorted(maps.Keys(a.repeatedCount)) {
-		a.note("%s: its last %d entries are repeated in the next segment, where they count: the log continued there "+
-			"after a failed write or fsync", path, a.repeatedCount[path])
+	for _, r := range a.uncounted {
+		a.note("%s", r)
 	}
+	a.noteRepeated()
 	if more := n - a.report.Signed; more > 0 {
 		a.note("no checkpoint covers numbers %d to %d yet", a.report.Signed+1, n)
 	}

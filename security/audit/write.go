@@ -65,14 +65,6 @@ func (l *Log) Appended() int64 {
 	return l.appended
 }
 
-// Last returns the last line that is whole in the files, with its line feed. seq is 0 if
-// there is none.
-func (l *Log) Last() (seq int64, line []byte) {
-	l.files.Lock()
-	defer l.files.Unlock()
-	return l.appended, slices.Clone(l.last)
-}
-
 // takeCommitted moves the lines up to seq from the queue.
 func (l *Log) takeCommitted(seq int64) {
 	l.numbers.Lock()
@@ -145,6 +137,19 @@ func create(fsys FS, temp string, content []byte, rename func(temp string) error
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// createSynced is create for a file that is durable before it has its name.
+func createSynced(fsys FS, dir, temp string, content []byte, rename func(temp string) error) error {
+	f, err := create(fsys, filepath.Join(dir, temp), content, func(string) error { return nil })
+	if err != nil {
+		return err
+	}
+	err = errors.Join(f.Sync(), f.Close())
+	if err == nil {
+		err = rename(filepath.Join(dir, temp))
+	}
+	return errors.Join(err, fsys.SyncDir(dir))
 }
 
 // closeSegment closes the current segment.

@@ -110,8 +110,9 @@ func (r *Rig) newStore() *ipc.Store {
 			_, err := r.Seal.Open(d, k, b)
 			return err
 		},
-		CompleteLog: func(lines [][]byte) error { return audit.Complete(r.FS, r.Layout.Audit(), lines) },
-		CompareLog:  func(newest []byte) error { return audit.Compare(r.FS, r.Layout.Audit(), newest) },
+		RecoverLog: func(head []byte, lines [][]byte) ([]byte, error) {
+			return audit.Recover(r.FS, r.Layout.Audit(), head, lines)
+		},
 	}
 }
 
@@ -138,7 +139,7 @@ func (r *Rig) Open() {
 	if r.options.Signed {
 		keys = audit.Keys{Signer: r.Receipts.NoteSigner(), Known: r.Verifier.Known()}
 	}
-	r.Log, err = audit.OpenSigned(r.FS, r.Layout.Audit(), r.options.Now, keys)
+	r.Log, err = audit.OpenFrom(r.FS, r.Layout.Audit(), r.options.Now, keys, r.Store.LogHead())
 	require.NoError(r.t, err)
 	r.Log.Committer = r.Store
 	r.Store.SetLog(r.Log)

@@ -161,7 +161,7 @@ func (a *Console) Print(v any, text string) error {
 }
 
 // AlarmHint is what an operator does about an alarm of the audit log.
-const AlarmHint = "find out what changed HOME/audit and compare with a copy kept elsewhere; then permesso audit acknowledge --reason TEXT"
+const AlarmHint = "find out what changed HOME/audit and compare with a copy kept elsewhere; to put a whole copy back, stop the daemon (no kill -9), replace HOME/audit by it, start the daemon; then permesso audit acknowledge --reason TEXT"
 
 // commandHint is the advice that only this program can give: it names a command. Other
 // packages return the class of the error.

@@ -82,7 +82,7 @@ func (w *sim) boot() (d *daemon, err error) {
 	if w.onOpen != nil && w.onOpen() {
 		return nil, errKnownFuture
 	}
-	if d.log, err = audit.OpenSigned(d.proc, layout.Audit(), w.clock, w.auditKeys()); err != nil {
+	if d.log, err = audit.OpenFrom(d.proc, layout.Audit(), w.clock, w.auditKeys(), d.store.LogHead()); err != nil {
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
 	d.log.Committer = d.store
@@ -128,8 +128,9 @@ func (w *sim) store(p *crashfs.Proc) *ipc.Store {
 			_, err := w.config.key.Open(d, k, b)
 			return err
 		},
-		CompleteLog: func(lines [][]byte) error { return audit.Complete(fsys, layout.Audit(), lines) },
-		CompareLog:  func(newest []byte) error { return audit.Compare(fsys, layout.Audit(), newest) },
+		RecoverLog: func(head []byte, lines [][]byte) ([]byte, error) {
+			return audit.Recover(fsys, layout.Audit(), head, lines)
+		},
 	}
 }
 

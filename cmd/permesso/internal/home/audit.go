@@ -30,13 +30,31 @@ func (h *Home) OpenAudit(k *Keys) (*audit.Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := audit.OpenSigned(h.FS, h.Layout.Audit(), time.Now, audit.Keys{Signer: k.Signer.NoteSigner(), Known: known})
+	log, err := h.openAudit(k, known)
+	if err != nil || !log.Torn() {
+		return log, err
+	}
+	// Readers need the segment that the next entry begins.
+	if err := errors.Join(log.Append(event.Entry{Event: event.LogAlarm, Detail: "bytes after the last entry do not count"}), log.Close()); err != nil {
+		return nil, err
+	}
+	return h.openAudit(k, known)
+}
+
+// openAudit opens the log once. After an alarm, or in the journal of an earlier version, the
+// head of the log is not the one that the journal has.
+func (h *Home) openAudit(k *Keys, known note.Verifiers) (*audit.Log, error) {
+	head := h.Store.LogHead()
+	log, err := audit.OpenFrom(h.FS, h.Layout.Audit(), time.Now, audit.Keys{Signer: k.Signer.NoteSigner(), Known: known}, head)
 	if err != nil {
 		return nil, console.VerifyFirst(err)
 	}
 	log.Committer = h.Store
 	h.Store.SetLog(log)
-	return log, nil
+	if !bytes.Equal(head, log.Head()) {
+		err = h.Store.CommitLogHead()
+	}
+	return log, err
 }
 
 // AppendAudit adds one entry to the log of a home that the caller has locked. When it

@@ -74,8 +74,9 @@ func New(cfg *config.Config, dir string) *Home {
 	h := &Home{Config: cfg, Layout: ipc.Layout{Home: dir}, FS: ipc.OS()}
 	h.Store = &ipc.Store{
 		FS: h.FS, Layout: h.Layout, JournalSize: journalSize(), Verify: h.verify, SyncEach: ipc.SyncErrorsLost() != nil,
-		CompleteLog: func(lines [][]byte) error { return audit.Complete(h.FS, h.Layout.Audit(), lines) },
-		CompareLog:  func(newest []byte) error { return audit.Compare(h.FS, h.Layout.Audit(), newest) },
+		RecoverLog: func(head []byte, lines [][]byte) ([]byte, error) {
+			return audit.Recover(h.FS, h.Layout.Audit(), head, lines)
+		},
 	}
 	if cfg != nil {
 		h.Store.RequestSize = h.requestSize
