@@ -76,7 +76,7 @@ func TestMissingFactsAreAnAlarm(t *testing.T) {
 func TestSplitCheckpoints(t *testing.T) {
 	const one, two = "o\n1\nr\n\n— o a\n", "o\n2\nr\n\n— o a\n— w b\n"
 	for text, want := range map[string][]string{
-		one: {one}, one[:len(one)-1]: {one}, one + "\n" + two + "\n": {one, two}, "": {"\n"}, "x": {"x\n"},
+		one: {one}, one[:len(one)-1]: {one}, one + "\n" + two + "\n": {one, two}, "": nil, "x": {"x\n"},
 	} {
 		require.Equal(t, want, audit.SplitCheckpoints(text), text)
 	}
