@@ -68,7 +68,12 @@ type commit struct {
 
 // Commit implements store.Store.
 func (s *Store) Commit(ctx context.Context, ops ...store.Op) (err error) {
-	defer func() { err = classify(err) }()
+	defer func() {
+		if len(ops) == 1 && ops[0].Doc == approval.DocDecision {
+			err = explain("nothing was decided", err)
+		}
+		err = classify(err)
+	}()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -88,6 +93,11 @@ func (s *Store) Commit(ctx context.Context, ops ...store.Op) (err error) {
 	}
 	if err := s.restartErr(); err != nil && !isOutcome(ops) {
 		return err
+	}
+	if slices.ContainsFunc(ops, func(op store.Op) bool { return op.Doc == approval.DocDecision }) {
+		if err := s.checkJournal(s.writer()); err != nil {
+			return err
+		}
 	}
 	c := &commit{s: s, ops: ops, temps: make([]string, len(ops))}
 	return c.run()
@@ -118,6 +128,9 @@ func (s *Store) commitAlone(ops []store.Op) error {
 		return fmt.Errorf("commit: %w: only the daemon may write this", store.ErrUnavailable)
 	}
 	op := ops[0]
+	if err := s.readOnly(); err != nil {
+		return fmt.Errorf("commit %s: %w", op.Doc, err)
+	}
 	if op.Doc == approval.DocDecision && op.Mode == store.Durable && !s.Ready() {
 		return fmt.Errorf("commit decision: %w: no daemon is ready", store.ErrUnavailable)
 	}
@@ -161,9 +174,6 @@ func (c *commit) prepare(i int, op store.Op) (err error) {
 	case op.Doc == "", op.Doc == approval.DocResponse:
 		return nil
 	case op.Doc == approval.DocDecision:
-		if err := s.checkJournal(s.writer()); err != nil {
-			return err
-		}
 		if err := s.put(s.path(op.Doc, op.Key), op.Bytes, store.Volatile); err != nil {
 			return err
 		}

@@ -12,14 +12,14 @@ type DiskStatus struct {
 	Segments       int       `json:"segments"`
 	Free           int       `json:"free"`
 	SegmentBytes   int64     `json:"segment_bytes"`
-	ReservedBytes  int64     `json:"reserved_bytes"`   // for the outcomes of what runs
-	Oldest         time.Time `json:"oldest,omitzero"`  // of the commits after the last checkpoint
-	LastCheckpoint time.Time `json:"last_checkpoint"`  // or the start
-	LateFiles      int       `json:"late_files"`       // committed, and not yet written
-	Since          time.Time `json:"since"`            // the start
-	Total          DiskRate  `json:"total"`            // since then
-	LastMinute     DiskRate  `json:"last_minute"`      // or since the start
-	Failed         string    `json:"failed,omitempty"` // why nothing is committed any more
+	ReservedBytes  int64     `json:"reserved_bytes"`           // for the outcomes of what runs
+	Oldest         time.Time `json:"oldest,omitzero"`          // of the commits after the last checkpoint
+	LastCheckpoint time.Time `json:"last_checkpoint,omitzero"` // or the start; zero without the lease
+	LateFiles      int       `json:"late_files"`               // committed, and not yet written
+	Since          time.Time `json:"since"`                    // the start
+	Total          DiskRate  `json:"total"`                    // since then
+	LastMinute     DiskRate  `json:"last_minute"`              // or since the start
+	Failed         string    `json:"failed,omitempty"`         // why nothing is committed any more
 }
 
 // DiskRate counts commits, the groups in which they were synced, and their bytes.
@@ -37,11 +37,16 @@ func rateOf(c journal.Counts, d time.Duration) DiskRate {
 	return DiskRate{c.Commits, c.Groups, c.Bytes, float64(c.Commits) / s, float64(c.Groups) / s, float64(c.Bytes) / s}
 }
 
-// Disk returns the figures of the journal. The caller has the lease.
+// Disk returns the figures of the journal. The caller has the lease, or Lease could not write
+// HOME: then they are those of the files.
 func (s *Store) Disk() (*DiskStatus, error) {
 	j := s.writer()
-	if j == nil {
+	switch {
+	case j == nil && s.notLeased.Load() == nil:
 		return nil, fmt.Errorf("read journal: %w", ErrLocked)
+	case j == nil:
+		st, err := journal.Inspect(s.FS, s.Layout.Journal())
+		return &DiskStatus{Segments: st.Segments, Free: st.Free, SegmentBytes: st.Size}, classify(err)
 	}
 	st, now := j.Stats(), time.Now()
 	d := &DiskStatus{

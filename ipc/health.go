@@ -164,7 +164,7 @@ func (s *Store) Reserve(ctx context.Context, bytes int64) (release func(), err e
 	case err != nil:
 		return nil, fmt.Errorf("check free space: %w", classify(err))
 	case free < r.bytes+want:
-		return nil, fmt.Errorf("%w: %d KiB free, %d needed", store.ErrNoSpace, free>>10, (r.bytes+want)>>10)
+		return nil, fmt.Errorf("%w: %d KiB free, %d KiB needed", store.ErrNoSpace, free>>10, (r.bytes+want)>>10)
 	case inodes < (r.runs+1)*inodesPerRun:
 		return nil, fmt.Errorf("%w: %d inodes free, %d needed", store.ErrNoSpace, inodes, (r.runs+1)*inodesPerRun)
 	}

@@ -315,4 +315,6 @@ func TestReserve(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Reserve(context.Background(), math.MaxInt64)
 	require.ErrorIs(t, err, store.ErrNoSpace)
+	_, err = s.Reserve(context.Background(), 3<<20)
+	require.ErrorContains(t, err, "0 KiB free, 3072 KiB needed")
 }

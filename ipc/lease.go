@@ -8,6 +8,7 @@ import (
 	"math"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval/store"
@@ -22,6 +23,9 @@ func (s *Store) Lease(ctx context.Context) (release func() error, err error) {
 		return nil, err
 	}
 	lock, err := s.FS.TryLock(s.Layout.Lock())
+	if errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission) {
+		s.notLeased.Store(&err)
+	}
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -48,6 +52,14 @@ func (s *Store) Lease(ctx context.Context) (release func() error, err error) {
 		s.journal.Store(nil)
 		return errors.Join(err, j.Close(), s.disk.Close(), ready.Close(), lock.Close())
 	}, nil
+}
+
+// readOnly is the error of a Lease on a read-only file system: nothing can be written.
+func (s *Store) readOnly() error {
+	if err := s.notLeased.Load(); err != nil && errors.Is(*err, syscall.EROFS) {
+		return *err
+	}
+	return nil
 }
 
 // recover brings the files to the state of the journal. A crash at any point only means to

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval/store"
@@ -63,7 +64,28 @@ func (s *Store) Pause(p Pause) error {
 	if p.ID == "" {
 		p.ID = randomHex()
 	}
-	return s.createPause(s.Layout.pause(p.Workspace), p)
+	name := s.Layout.pause(p.Workspace)
+	err := s.createPause(name, p)
+	if errors.Is(err, syscall.ENOSPC) && !errors.Is(err, store.ErrRestart) {
+		if empty := s.createEmpty(name); empty == nil || errors.Is(empty, fs.ErrExist) {
+			return empty
+		}
+	}
+	return explain("nothing was paused", err)
+}
+
+// createEmpty pauses on a full disk: an empty file needs no space, only a name. By whom and why
+// is then unknown.
+func (s *Store) createEmpty(name string) error {
+	f, err := s.FS.OpenFile(name, writeNew, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		s.discard(name)
+		return err
+	}
+	return s.syncDir(filepath.Dir(name))
 }
 
 // createPause writes v durably. It never replaces a file.
@@ -163,7 +185,7 @@ func (s *Store) Resume(name, by, via string, at time.Time) (Pause, error) {
 	}
 	err := s.createPause(s.Layout.endedPause(p.ID), Resumed{Pause: p, By: by, Via: via, At: at})
 	if err != nil && !errors.Is(err, fs.ErrExist) { // a process began to, and was killed
-		return p, err
+		return p, explain("nothing was resumed", err)
 	}
 	if err := s.FS.Remove(s.Layout.pause(name)); err != nil {
 		return p, fmt.Errorf("resume %s: %w", name, err)

@@ -74,6 +74,7 @@ type Store struct {
 
 	journal        atomic.Pointer[journal.Journal] // nil without the lease
 	disk           OpenedFS                        // HOME's, with the lease
+	notLeased      atomic.Pointer[error]           // why Lease could not write the lock; nil: it could
 	commits        committer
 	lateCount      atomic.Int64 // of commits.late
 	firstCommit    atomic.Int64 // Unix nanoseconds of the first commit since the last checkpoint; 0: none

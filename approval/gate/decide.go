@@ -149,6 +149,9 @@ func (d *Decider) createDecision(ctx context.Context, put store.Op, sha string) 
 			return ref
 		}
 		if !errors.Is(err, store.ErrExists) {
+			if plain := (*store.Unwritten)(nil); errors.As(err, &plain) {
+				return plain
+			}
 			return fmt.Errorf("write decision: %w", err)
 		}
 		if taken := d.decidedRefusal(ctx, k, sha); taken != nil {

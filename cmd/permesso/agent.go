@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -92,6 +93,9 @@ func (a *app) requestCmd() *cobra.Command {
 				return err
 			}
 			asked, err := g.Ask(cmd.Context(), r)
+			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+				return console.Wrap(console.ExitError, err, "nothing was submitted: free space in the folder of requests, or tell the operator that its disk is full")
+			}
 			if _, folders := g.(client.Files); folders && err != nil {
 				return console.Wrap(console.ExitError, err, "mount the folder into the sandbox; permesso mounts WORKSPACE prints the mounts")
 			}

@@ -219,11 +219,14 @@ func describeDisk(d *ipc.DiskStatus, served bool, now time.Time) string {
 	if d.ReservedBytes > 0 {
 		fmt.Fprintf(&b, ", %d KiB reserved for outcomes", d.ReservedBytes>>10)
 	}
-	fmt.Fprintf(&b, "\ncheckpoint  %s", ago(d.LastCheckpoint))
-	if d.Oldest.IsZero() {
-		b.WriteString(", every commit is in the files")
-	} else {
-		fmt.Fprintf(&b, ", the oldest commit after it %s", ago(d.Oldest))
+	switch {
+	case d.LastCheckpoint.IsZero():
+		b.WriteString("\ncheckpoint  unknown: HOME cannot be written, so its lock was not taken")
+		return b.String()
+	case d.Oldest.IsZero():
+		fmt.Fprintf(&b, "\ncheckpoint  %s, every commit is in the files", ago(d.LastCheckpoint))
+	default:
+		fmt.Fprintf(&b, "\ncheckpoint  %s, the oldest commit after it %s", ago(d.LastCheckpoint), ago(d.Oldest))
 	}
 	if d.LateFiles > 0 {
 		fmt.Fprintf(&b, "\nlate        %s committed and not yet written: permesso doctor checks the disk", console.Plural(d.LateFiles, "file"))

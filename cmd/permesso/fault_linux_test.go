@@ -327,14 +327,29 @@ func testDiskFull(t *testing.T, on *disk) {
 	on.fill(0)
 	unread := f.submit("auto")
 	f.d.awaitLog(logStopped)
-	acked := f.tryApprove(waiting)
+	for _, args := range [][]string{{"approve", waiting}, {"deny", waiting}} {
+		code, _, errs := f.run("", args...)
+		require.Equal(t, console.ExitError, code, errs)
+		require.Contains(t, errs, "permesso: nothing was decided: no space left on the disk of HOME\nhint: ")
+		require.Contains(t, errs, "permesso status --disk")
+	}
+	code, out, errs := f.run("", "pause")
+	require.Equal(t, console.ExitOK, code, "a pause needs no space: %s", errs)
+	require.Contains(t, out, "paused: nothing runs until")
+	code, _, errs = f.run("", "resume")
+	require.Equal(t, console.ExitError, code)
+	require.Contains(t, errs, "permesso: nothing was resumed: no space left on the disk of HOME\nhint: ")
+	acked := false
 	require.FileExists(t, filepath.Join(f.agent.Requests, unread+".json"), "the request file stays")
 	require.Nil(t, f.readResponse(unread))
 	require.Zero(t, f.ran(unread)+f.ran(waiting), "nothing runs without free space for its outcome")
 	on.removeFiller()
 	f.d.awaitLog(logResumed)
+	f.must("resume")
+	f.verifyFullRequests()
 	f.verifyRecovery(waiting, acked, unread)
 	f.verifyRestart()
+	f.verifyFullStart()
 }
 
 // testDiskAlmostFull: there is space for a refusal, but not for the outcome of a run.
@@ -395,6 +410,64 @@ func testDiskReadOnly(t *testing.T, on *disk) {
 	f.d.awaitLog(logResumed)
 	f.verifyRecovery(waiting, false, unread)
 	f.verifyRestart()
+	f.start()
+	f.verifyReadOnlyCommands()
+}
+
+// verifyFullStart starts the daemon on a full disk, where replay has something to write.
+func (f *faultRig) verifyFullStart() {
+	f.t.Helper()
+	f.start()
+	waiting := f.submit("run")
+	f.awaitAskedLog(waiting)
+	f.d.kill()
+	f.disk.fill(0)
+	f.d = f.serve()
+	require.Error(f.t, f.d.awaitExit())
+	require.Contains(f.t, f.d.logged(), "no space left on device\nhint: free space there")
+	f.disk.removeFiller()
+	f.start()
+	f.awaitPending("w", waiting)
+	f.d.stop()
+}
+
+// verifyFullRequests fills the agent's folder: that is no missing mount.
+func (f *faultRig) verifyFullRequests() {
+	f.t.Helper()
+	folder := &disk{f.disk.t, f.agent.Requests}
+	folder.fill(0)
+	code, _, errs := f.run("", "request", "auto", "--requests", f.agent.Requests, "--responses", f.agent.Responses)
+	require.Equal(f.t, console.ExitError, code, errs)
+	require.Contains(f.t, errs, "hint: nothing was submitted: free space in the folder of requests")
+	require.NotContains(f.t, errs, "mount the folder")
+	folder.removeFiller()
+}
+
+// verifyReadOnlyCommands checks the commands on a read-only file system without a daemon.
+func (f *faultRig) verifyReadOnlyCommands() {
+	f.t.Helper()
+	waiting := f.submit("run")
+	f.awaitPending("w", waiting)
+	f.d.stop()
+	home := f.layout.Home
+	require.NoError(f.t, unix.Mount(home, home, "", unix.MS_BIND|unix.MS_REC, ""))
+	defer func() { require.NoError(f.t, unix.Unmount(home, unix.MNT_DETACH)) }()
+	require.NoError(f.t, unix.Mount("", home, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
+	out := f.must("status", "--disk")
+	require.Contains(f.t, out, "journal     4 segments of 256 KiB, 3 free")
+	require.Contains(f.t, out, "checkpoint  unknown: HOME cannot be written, so its lock was not taken")
+	require.Contains(f.t, f.must("pending"), waiting[:8])
+	for _, args := range [][]string{{"approve", waiting}, {"deny", waiting}, {"cancel", "--operator", waiting}} {
+		code, _, errs := f.run("", args...)
+		require.Equal(f.t, console.ExitError, code, "%v: %s", args, errs)
+		require.Contains(f.t, errs, "read-only file system\nhint: ", "%v", args)
+		require.Contains(f.t, errs, "mount -o remount,rw", "%v", args)
+		require.NotContains(f.t, errs, "no daemon is ready")
+	}
+	d := f.serve()
+	d.awaitLog("read-only file system")
+	require.Error(f.t, d.awaitExit())
+	require.Contains(f.t, d.logged(), "mount -o remount,rw")
 }
 
 // testTooManyFiles lowers the daemon's limit of file descriptors and restores it.

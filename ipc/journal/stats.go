@@ -1,6 +1,12 @@
 package journal
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+)
 
 // Stats are figures for the operator.
 type Stats struct {
@@ -46,6 +52,30 @@ func (w *window) sum(now time.Time) (c Counts) {
 		}
 	}
 	return c
+}
+
+// Inspect reads the figures of a journal that this process cannot open for writing.
+func Inspect(fsys FS, dir string) (st Stats, err error) {
+	j := &Journal{fs: fsys, dir: dir, count: defaultSegments}
+	defer func() { err = errors.Join(err, j.closeFiles()) }()
+	for i := range j.count {
+		f, err := fsys.OpenFile(j.path(i), os.O_RDONLY, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			return st, missingSegments([]int{i})
+		}
+		if err != nil {
+			return st, fmt.Errorf("read journal: %w", err)
+		}
+		s, err := j.add(f, i)
+		if err != nil {
+			return st, fmt.Errorf("read journal: %w", err)
+		}
+		j.size = s.info.Size()
+	}
+	if err := j.read(); err != nil {
+		return st, fmt.Errorf("read journal: %w", err)
+	}
+	return j.Stats(), nil
 }
 
 // Stats returns the current figures.

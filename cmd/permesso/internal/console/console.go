@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -175,6 +176,9 @@ func commandHint(err error) string {
 		{store.ErrJournalLost, "permesso doctor says what is missing"},
 		{store.ErrRestart, "the decision may have been recorded; check with permesso show ID before retrying"},
 		{audit.ErrAlarm, AlarmHint},
+		{syscall.ENOSPC, "free space there: remove other files, or set a shorter [retention]; while the daemon runs, permesso status --disk shows what waits for space"},
+		{syscall.EDQUOT, "free space, or raise the quota of the daemon's user"},
+		{syscall.EROFS, "after a disk error check dmesg first; then: mount -o remount,rw MOUNTPOINT, and start the daemon again if it has ended"},
 		{ipc.ErrLocked, "stop the other daemon, or use another --home"},
 	} {
 		if errors.Is(err, x.is) {

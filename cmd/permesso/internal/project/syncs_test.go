@@ -48,6 +48,7 @@ var maySync = map[string]string{
 
 	// what other processes write, too, or replay must not undo
 	"ipc/pause.go Resume":                                  "a pause that has ended must stay ended",
+	"ipc/pause.go createEmpty":                             "a pause on a full disk",
 	"ipc/health.go syncDir":                                "save",
 	"ipc/write.go save":                                    "revocations, keys, redeemed receipts, pauses; a decision without the lease; documents too large for the journal",
 	"ipc/write.go put":                                     "the same",
