@@ -261,3 +261,18 @@ func TestLogThatIsPutBack(t *testing.T) {
 		})
 	}
 }
+
+// Every kill begins a new segment: verify counts them in one note.
+func TestVerifyCountsTheSegmentsOfKills(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", allowHello)
+	for range 4 {
+		d := h.serve()
+		h.settleOne()
+		d.kill()
+	}
+	out := h.verifies(console.ExitOK)
+	require.Regexp(t, "note: the last entries of [0-9]+ segments are repeated, each in the next segment", out)
+	require.Equal(t, 1, strings.Count(out, "repeated"), out)
+	require.NotContains(t, out, "failed write or fsync")
+}

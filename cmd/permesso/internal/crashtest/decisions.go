@@ -95,7 +95,7 @@ func (w *sim) decide(p *crashfs.Proc, k approval.Key, v approval.Verdict, clearS
 	if err != nil {
 		return err
 	}
-	return errors.Join(w.decideOn(&deciderStore{Store: s, w: w}, k, v, clearSlot), release())
+	return errors.Join(w.decideOn(&deciderStore{Store: s, w: w, leased: true}, k, v, clearSlot), release())
 }
 
 func (w *sim) decideOn(store *deciderStore, k approval.Key, v approval.Verdict, clearSlot func(context.Context, approval.Key) error) error {
@@ -104,6 +104,13 @@ func (w *sim) decideOn(store *deciderStore, k approval.Key, v approval.Verdict, 
 		May: func(ws string, _ *approval.Pending, by approval.Person) (string, bool) {
 			return by.Name, ws == workspace
 		},
+	}
+	if store.leased { // no gate can run: it clears the slot itself, as home.ClearSlot does
+		d.ClearSlot = func(ctx context.Context, k approval.Key) error {
+			return d.ClearInvalid(ctx, k, func() error {
+				return store.Refuse(ctx, k.Workspace, k.ID+".decision", "decision does not match the pending request")
+			})
+		}
 	}
 	if w.config.Mutant != noGrantFirst {
 		d.Grants = grantStore{w, store.Store}
@@ -132,9 +139,10 @@ func (w *sim) decideOn(store *deciderStore, k approval.Key, v approval.Verdict, 
 // deciderStore is the store of a decider in another process.
 type deciderStore struct {
 	*ipc.Store
-	w     *sim
-	delay func() error // right before the decision is written; may be nil
-	asked []byte       // the pending as first read, for noRecheck
+	w      *sim
+	leased bool
+	delay  func() error // right before the decision is written; may be nil
+	asked  []byte       // the pending as first read, for noRecheck
 }
 
 func (s *deciderStore) Read(ctx context.Context, doc approval.Doc, k approval.Key) ([]byte, error) {
