@@ -56,9 +56,9 @@ func (w *window) sum(now time.Time) (c Counts) {
 
 // Inspect reads the figures of a journal that this process cannot open for writing.
 func Inspect(fsys FS, dir string) (st Stats, err error) {
-	j := &Journal{fs: fsys, dir: dir, count: defaultSegments}
+	j := &Journal{fs: fsys, dir: dir}
 	defer func() { err = errors.Join(err, j.closeFiles()) }()
-	for i := range j.count {
+	for i := range count {
 		f, err := fsys.OpenFile(j.path(i), os.O_RDONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			return st, missingSegments([]int{i})
