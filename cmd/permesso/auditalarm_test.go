@@ -243,7 +243,9 @@ func TestWitnessRefusesAnotherLog(t *testing.T) {
 
 	// The witness is of use also while an alarm stands, but the operator must see it.
 	h.cutLog(2)
-	h.serve().awaitLog("audit log alarm")
+	d = h.serve()
+	d.awaitLog("audit log alarm")
+	d.stop() // and signs
 	to := filepath.Join(h.dir, "another")
 	code, _, errs := h.run("", "audit", "witness", "--to", to)
 	require.Equal(t, console.ExitRefused, code)

@@ -276,3 +276,24 @@ func TestVerifyCountsTheSegmentsOfKills(t *testing.T) {
 	require.Equal(t, 1, strings.Count(out, "repeated"), out)
 	require.NotContains(t, out, "failed write or fsync")
 }
+
+// The start that raises an alarm commits the head of the log as it is: a kill soon after the
+// acknowledgement raises no second one.
+func TestAcknowledgedAlarmDoesNotReturnAfterAKill(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", allowHello)
+	d := h.serve()
+	h.settleOne()
+	d.stop()
+	h.removeAudit("checkpoints.jsonl")
+	h.writeAudit("log.jsonl", strings.Replace(h.readAudit("log.jsonl"), "auto_approved", "auto_rejected", 1))
+	d = h.serve()
+	d.awaitLog("audit log alarm")
+	h.must("audit", "acknowledge", "--reason", "it was me")
+	d.kill()
+	d = h.serve()
+	d.awaitLog("serving")
+	require.Nil(t, h.status().Alarm)
+	d.stop()
+	h.verifies(console.ExitOK)
+}
