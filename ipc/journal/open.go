@@ -189,7 +189,7 @@ func (e *MissingError) Error() string {
 }
 
 // Is reports that the error is ErrDamaged.
-func (e *MissingError) Is(target error) bool { return target == ErrDamaged } //nolint:errorlint // it is the method of errors.Is
+func (e *MissingError) Is(target error) bool { return target == ErrDamaged }
 
 func missingSegments(numbers []int) error {
 	e := &MissingError{}

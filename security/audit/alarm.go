@@ -127,7 +127,7 @@ func (s *survey) compare(expected head, newest *Checkpoint) *finding {
 	}
 	switch {
 	case s.size < want:
-		f.Alarm.Want, f.Reason = want, s.describe(want, why)
+		f.Want, f.Reason = want, s.describe(want, why)
 	case expected.known && !root(expected.size, expected.tree.root()):
 		f.Reason = fmt.Sprintf("an entry between numbers 1 and %d was changed: they are not those that the journal committed", expected.size)
 	case f.checkpoints:
@@ -135,7 +135,7 @@ func (s *survey) compare(expected head, newest *Checkpoint) *finding {
 	case s.damage != nil && (expected.known || s.segment < len(s.numbers)):
 		f.Reason = s.damage.String()
 	case expected.known && s.size > expected.size && (newest == nil || newest.Size < s.size):
-		f.Alarm.Want, f.Reason = expected.size, fmt.Sprintf("entries %d to %d were added: neither the journal nor a signed checkpoint has them", expected.size+1, s.size)
+		f.Want, f.Reason = expected.size, fmt.Sprintf("entries %d to %d were added: neither the journal nor a signed checkpoint has them", expected.size+1, s.size)
 	case newest == nil && expected.signed > 0:
 		f.Reason = fmt.Sprintf("%s is missing or empty, but %d entries were signed there", checkpointFile, expected.signed)
 	case newest != nil && newest.Size < expected.signed:

@@ -53,12 +53,12 @@ func TestFeed(t *testing.T) {
 	require.EqualValues(t, 5, newest)
 	require.Equal(t, []int64{3, 4, 5}, f.since(t, 2), "from the disk")
 	log.Note(event.Entry{Event: event.Executed})
-	newest, moved := f.Moved()
+	newest, _ = f.Moved()
 	require.EqualValues(t, 5, newest, "the feed does not sync")
 	require.Empty(t, f.since(t, 5), "an entry that is not durable is not returned")
 
 	for n := range int64(2) {
-		_, moved = f.Moved()
+		_, moved := f.Moved()
 		log.Note(event.Entry{Event: event.Executed})
 		require.NoError(t, log.Sync())
 		select {
@@ -67,7 +67,7 @@ func TestFeed(t *testing.T) {
 			require.Fail(t, "no follower was notified")
 		}
 		newest, _ = f.Moved()
-		require.EqualValues(t, 7+n, newest)
+		require.Equal(t, 7+n, newest)
 	}
 	require.Equal(t, []int64{6, 7, 8}, f.since(t, 5), "from memory")
 	require.Equal(t, []int64{4, 5, 6, 7, 8}, f.since(t, 3), "again from the disk")
