@@ -130,7 +130,7 @@ func allMutants() []removed {
 		{mutant: lateClaim, first: "approve"},
 		{mutant: noClaim, first: "allow"},
 		{mutant: "slot before commit", first: "both inside", edits: []edit{
-			{"ipc/commit.go", "\tcase op.Doc == approval.DocDecision:\n\t\tif err := s.checkJournal(", "\tcase mutated(NAME) && op.Doc == approval.DocDecision:\n\t\treturn nil\n\tcase op.Doc == approval.DocDecision:\n\t\tif err := s.checkJournal("},
+			{"ipc/commit.go", "\tcase op.Doc == approval.DocDecision:\n\t\tif err := s.put(", "\tcase mutated(NAME) && op.Doc == approval.DocDecision:\n\t\treturn nil\n\tcase op.Doc == approval.DocDecision:\n\t\tif err := s.put("},
 			{"ipc/commit.go", "\t\tswitch op.Doc {\n\t\tcase \"\", approval.DocDecision:\n", "\t\tif mutated(NAME) && op.Doc == approval.DocDecision {\n\t\t\t_ = s.put(s.path(op.Doc, op.Key), op.Bytes, store.Volatile)\n\t\t\tcontinue\n\t\t}\n\t\tswitch op.Doc {\n\t\tcase \"\", approval.DocDecision:\n"},
 		}},
 		{mutant: noExpirySlot, first: "submit and withdraw"},
