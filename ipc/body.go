@@ -16,8 +16,7 @@ const (
 	partDocument = 1 // document, workspace, id, bytes
 	partLarge    = 2 // document, workspace, id, SHA-256 of the bytes, which have their own file
 	partEntry    = 3 // a line of the audit log
-	partLast     = 4 // the newest line before a mark, in a journal of an earlier version
-	partHead     = 5 // the head of the audit log: audit.Recover reads it
+	partHead     = 4 // the head of the audit log: audit.Recover reads it
 )
 
 // maxInJournal is the size in bytes of the largest document whose bytes are in the journal,
@@ -72,7 +71,7 @@ func eachPart(b []byte, visit func(part) error) error {
 	for len(b) > 0 {
 		p := part{kind: b[0]}
 		n := 4
-		if p.kind == partEntry || p.kind == partLast || p.kind == partHead {
+		if p.kind == partEntry || p.kind == partHead {
 			n = 1
 		}
 		var fields [4][]byte
@@ -91,7 +90,7 @@ func eachPart(b []byte, visit func(part) error) error {
 			if p.key.check() != nil || !slices.Contains(journaled, p.key.doc) {
 				return errBody
 			}
-		case partEntry, partLast, partHead:
+		case partEntry, partHead:
 			p.content = fields[0]
 		default:
 			return errBody

@@ -291,7 +291,8 @@ func (s *Store) empty(dir string) error {
 
 // sweepTemps removes temporary files, except from requests/, which is the agent's.
 func (s *Store) sweepTemps() error {
-	folders := append(s.Layout.homeFolders(), folder{path: s.Layout.APIKeys(), refuse: othersAccess})
+	folders := append(s.Layout.homeFolders(), folder{path: s.Layout.APIKeys(), refuse: othersAccess},
+		folder{path: s.Layout.Home, refuse: othersAccess})
 	names, err := s.Layout.Workspaces(s.FS)
 	if err != nil {
 		return err

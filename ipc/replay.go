@@ -51,7 +51,7 @@ func (f *fold) add(p part) error {
 	switch p.kind {
 	case partEntry:
 		f.lines = append(f.lines, p.content)
-	case partLast, partHead:
+	case partHead:
 		f.head = p.content
 	default:
 		if _, ok := f.documents[p.key]; !ok {

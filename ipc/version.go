@@ -4,11 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"syscall"
 
 	"github.com/permesso-dev/permesso/approval/hints"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc/journal"
 )
 
@@ -38,35 +37,12 @@ func (s *Store) writeVersion() error {
 	l := s.Layout
 	err := errors.Join(s.FS.SyncDir(l.Journal()), s.FS.SyncDir(l.Home))
 	if err == nil {
-		err = s.createVersion()
+		err = s.save(l.Version(), []byte(layoutVersion), store.Replace)
 	}
 	if err != nil && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("write version of HOME: %w", err)
 	}
 	return nil
-}
-
-// createVersion writes the file under one temporary name: what a crash leaves of it, the next
-// start writes again.
-func (s *Store) createVersion() error {
-	temp := filepath.Join(s.Layout.Home, tempPrefix+"version")
-	f, err := s.FS.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(layoutVersion)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = s.FS.Rename(temp, s.Layout.Version())
-	}
-	if err != nil {
-		s.discard(temp)
-		return err
-	}
-	return s.FS.SyncDir(s.Layout.Home)
 }
 
 // CheckJournal returns the error of a start about missing segments. It changes nothing.

@@ -14,8 +14,8 @@ import (
 // many entries a durable checkpoint covers.
 //
 // Its bytes are the line, with the line feed; the hashes of the tree's edge, the largest
-// subtree first; and the number, as 8 bytes, big-endian. An earlier version wrote only the
-// line. A line feed alone is the head of an empty log.
+// subtree first; and the number, as 8 bytes, big-endian. Of a log that is not signed there is only
+// the line. A line feed alone is the head of an empty log.
 type head struct {
 	line   []byte
 	size   int64 // number of the line

@@ -41,7 +41,7 @@ func (h *Home) OpenAudit(k *Keys) (*audit.Log, error) {
 	return h.openAudit(k, known)
 }
 
-// openAudit opens the log once. After an alarm, or in the journal of an earlier version, the
+// openAudit opens the log once. After an alarm, or at the first start with a journal, the
 // head of the log is not the one that the journal has.
 func (h *Home) openAudit(k *Keys, known note.Verifiers) (*audit.Log, error) {
 	head := h.Store.LogHead()

@@ -28,7 +28,6 @@ var maySync = map[string]string{
 	"ipc/journal/open.go openFiles":     "its name",
 
 	"ipc/version.go writeVersion":  "the names of the segments, before the file that says that they exist",
-	"ipc/version.go createVersion": "that file",
 
 	// checkpoints and starts: every file at once
 	"ipc/fs.go Sync":            "implements OpenedFS",
