@@ -27,7 +27,7 @@ var maySync = map[string]string{
 	"ipc/journal/open.go create":        "a segment is created once",
 	"ipc/journal/open.go openFiles":     "its name",
 
-	"ipc/version.go writeVersion":  "the names of the segments, before the file that says that they exist",
+	"ipc/version.go writeVersion": "the names of the segments, before the file that says that they exist",
 
 	// checkpoints and starts: every file at once
 	"ipc/fs.go Sync":            "implements OpenedFS",
