@@ -223,7 +223,7 @@ func TestSetupCard(t *testing.T) {
 		a := newSetupRig(t)
 		a.me()
 		a.api.Say(ann, ann, "hello")
-		short, stop := context.WithTimeout(a.ctx, 200*time.Millisecond)
+		short, stop := context.WithTimeout(a.ctx, 2*time.Second) // long enough for the card to be sent
 		defer stop()
 		require.ErrorIs(t, a.Card(short, telegram.Started{Person: ann, Chat: ann}, personal, "it"), context.DeadlineExceeded)
 		m := a.api.State().FromBot(ann)[0]
