@@ -269,6 +269,11 @@ const maxLine = 32 << 10
 // documents encodes the documents, and counts the entries. A pending and a claim are new
 // work: they leave room in the journal for outcomes.
 func (c *commit) documents() (body []byte, entries int, newWork bool) {
+	size := 0
+	for _, op := range c.ops {
+		size += len(op.Bytes) + 512 // an entry, or the names of a document
+	}
+	body = make([]byte, 0, size)
 	for _, op := range c.ops {
 		switch {
 		case op.Doc == "":

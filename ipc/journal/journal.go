@@ -189,7 +189,7 @@ func (j *Journal) join(body []byte) (*batch, error) {
 		b = j.queue[n-1]
 	}
 	if b == nil || len(b.bodies)+4+len(body) > int(j.groupLimit())-groupSize {
-		b = &batch{done: make(chan struct{})}
+		b = &batch{bodies: make([]byte, 0, max(blockSize, 4+len(body))), done: make(chan struct{})}
 		j.queue = append(j.queue, b)
 		j.queued += blockSize
 	}

@@ -10,7 +10,7 @@ import (
 func TestGCPercent(t *testing.T) {
 	const mb = 1 << 20
 	for inUse, want := range map[uint64]int{
-		0: 1000, 1: 1000, mb: 1000, 8 * mb: 200, 10 * mb: 160, 16 * mb: 100, 20 * mb: 80, 32 * mb: 50, 200 * mb: 50, 1 << 40: 50,
+		0: 1000, 1: 1000, mb: 1000, 8 * mb: 400, 10 * mb: 320, 16 * mb: 200, 20 * mb: 160, 32 * mb: 100, 64 * mb: 50, 200 * mb: 50, 1 << 40: 50,
 	} {
 		require.Equal(t, want, gcPercent(inUse), "%d MB in use", inUse/mb)
 	}

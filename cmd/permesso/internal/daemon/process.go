@@ -94,9 +94,10 @@ type trimmer struct {
 // due takes the bytes allocated since the start of the process, at every beat. It is true
 // once after each burst: nothing much was allocated since the last beat, but before.
 func (t *trimmer) due(allocated uint64) bool {
-	quiet := allocated-t.last < minHeap/8
+	const burst = 16 << 20
+	quiet := allocated-t.last < burst/8
 	t.last = allocated
-	if !quiet || allocated-t.trimmed < minHeap {
+	if !quiet || allocated-t.trimmed < burst {
 		return false
 	}
 	t.trimmed = allocated
@@ -115,7 +116,7 @@ func (s *server) alive(ctx context.Context, within time.Duration) error {
 const (
 	// minHeap is how much garbage may accumulate before a collection: with a
 	// small heap, a collection at every few megabytes costs a fifth of all work.
-	minHeap = 16 << 20
+	minHeap = 32 << 20
 	// gcPercent is the garbage in percent of the live heap, where that is more:
 	// the daemon is mostly idle, and idle memory costs more than collections.
 	minGCPercent = 50
