@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	tapCount     = 1002 // decided requests
-	cardsPerChat = 3    // Telegram's burst limit; after it one per second
+	tapCount     = 1000 // decided requests
+	cardsPerChat = 2    // Telegram's burst limit of three messages: two cards and the first edit
 	ann          = 1001
 	firstChat    = -1001000000000
 )
@@ -68,7 +68,7 @@ func (r *rig) tapConfig(server string) string {
 func (r *rig) tap(api *botapi.Server, n int) time.Duration {
 	ws, chat, request := fmt.Sprintf("w%d", n/cardsPerChat), firstChat-int64(n/cardsPerChat), id(n)
 	r.Await("daemon started", func() bool { _, err := os.Stat(r.Layout.Requests(ws)); return err == nil })
-	r.WriteRequest(approval.Key{Workspace: ws, ID: request}, fmt.Sprintf(`{"request_id":%q,"tool_name":"none"}`, request))
+	r.WriteRequest(approval.Key{Workspace: ws, ID: request}, fmt.Sprintf(`{"request_id":%q,"tool_name":"none","request_data":{"text":"Meeting at 5"}}`, request))
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 	var card botapi.Message
