@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -259,6 +260,13 @@ func TestWitnessRefusesAnotherLog(t *testing.T) {
 		require.Equal(t, console.ExitUsage, code)
 		require.Contains(t, errs, c.hint)
 		require.NoFileExists(t, c.to)
+	}
+	pipe := filepath.Join(h.dir, "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	for _, to := range []string{pipe, h.dir, "/dev/null"} {
+		code, _, errs := h.run("", "audit", "witness", "--to", to)
+		require.Equal(t, console.ExitUsage, code)
+		require.Contains(t, errs, to+" is not a file")
 	}
 	for command, says := range map[string][]string{
 		"witness":     {"FILE", "!COMMAND", "standard input"},

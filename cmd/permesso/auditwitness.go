@@ -98,7 +98,13 @@ func checkWitnessName(to string) error {
 	if to == "" || to == "!" {
 		return console.Fail(console.ExitUsage, "permesso audit witness --help", "--to names no file or command")
 	}
-	if _, err := os.Stat(to); err == nil || to[0] == '!' {
+	if to[0] == '!' {
+		return nil
+	}
+	if info, err := os.Stat(to); err == nil {
+		if !info.Mode().IsRegular() { // opening a pipe waits for a reader
+			return console.Fail(console.ExitUsage, "name a file, or a command: --to '!COMMAND'", "--to %s is not a file", to)
+		}
 		return nil
 	}
 	command := strings.TrimSpace(strings.TrimPrefix(to, "|"))
