@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,23 +61,45 @@ func (c *Copy) Prepare() error {
 		return hints.Add(fmt.Errorf("%s is a part of HOME, or holds it", c.To), "name a folder elsewhere, best on another disk")
 	}
 	err := c.FS.Mkdir(c.To, 0o700)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return hints.Add(fmt.Errorf("there is no folder %s", filepath.Dir(c.To)), "create it first")
+	case err != nil && !errors.Is(err, fs.ErrExist):
 		return err
 	}
 	c.made = err == nil
-	if info, err := lstat(c.FS, c.To); err == nil && info.Mode().IsRegular() {
+	if info, err := lstat(c.FS, c.To); err == nil && !info.IsDir() {
 		return hints.Add(fmt.Errorf("%s is not a folder", c.To), "name a new folder")
 	}
-	if names, err := namesIn(c.FS, c.To); err != nil {
+	if err := c.takeEmpty(); err != nil {
+		if c.made {
+			_ = c.FS.Remove(c.To) // it stays if it is not empty
+		}
 		return err
-	} else if len(names) > 0 {
-		return hints.Add(fmt.Errorf("%s is not empty", c.To), "name a new folder")
 	}
-	c.began = true
 	if err := c.makePrivate(); err != nil {
 		return errors.Join(err, c.Discard())
 	}
 	return nil
+}
+
+// takeEmpty takes the folder for this copy, if it is empty and no other copy has it.
+func (c *Copy) takeEmpty() error {
+	notEmpty := hints.Add(fmt.Errorf("%s is not empty", c.To), "name a new folder")
+	mine := filepath.Join(c.To, partialJournal)
+	err := c.FS.Mkdir(mine, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return notEmpty
+	}
+	if err != nil {
+		return err
+	}
+	names, err := namesIn(c.FS, c.To)
+	if err == nil && len(names) == 1 {
+		c.began = true
+		return nil
+	}
+	return errors.Join(cmp.Or(err, notEmpty), c.FS.Remove(mine))
 }
 
 func (c *Copy) makePrivate() error {
@@ -356,6 +379,9 @@ func (s *Store) Freeze(f func() error) error {
 	j := s.writer()
 	if j == nil {
 		return fmt.Errorf("freeze: %w", ErrLocked)
+	}
+	if err := s.checkJournal(j); err != nil {
+		return err // a copy would lack what is only there
 	}
 	return j.Freeze(f)
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -225,12 +226,46 @@ func TestPrepareCopyRefuses(t *testing.T) {
 	for _, dir := range []string{full, l.Home, filepath.Join(l.Home, "copy"), filepath.Dir(l.Home), filepath.Join(full, "file")} {
 		require.Error(t, (&Copy{FS: OS(), From: l, To: dir}).Prepare(), dir)
 	}
+	nothing := filepath.Join(full, "link")
+	require.NoError(t, os.Symlink("nothing", nothing))
+	require.ErrorContains(t, (&Copy{FS: OS(), From: l, To: nothing}).Prepare(), "is not a folder")
+	require.ErrorContains(t, (&Copy{FS: OS(), From: l, To: filepath.Join(full, "no", "copy")}).Prepare(), "there is no folder "+filepath.Join(full, "no"))
+	names, err := os.ReadDir(full)
+	require.NoError(t, err)
+	require.Len(t, names, 2, "nothing is left in a folder that is refused")
 	empty := t.TempDir()
 	require.NoError(t, os.Chmod(empty, 0o755))
 	require.NoError(t, (&Copy{FS: OS(), From: l, To: empty}).Prepare())
 	info, err := os.Lstat(empty)
 	require.NoError(t, err)
 	require.Equal(t, fs.FileMode(0o700), info.Mode().Perm())
+}
+
+// Of copies that are made into one folder at once, one is made.
+func TestOneCopyForAFolder(t *testing.T) {
+	for i := range 100 {
+		l := Layout{Home: filepath.Join(t.TempDir(), "home")}
+		require.NoError(t, l.PrepareHome(OS()))
+		to := filepath.Join(t.TempDir(), "copy")
+		if i%2 == 0 {
+			require.NoError(t, os.Mkdir(to, 0o700))
+		}
+		var prepared atomic.Int32
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				c := &Copy{FS: OS(), From: l, To: to}
+				if c.Prepare() == nil {
+					prepared.Add(1)
+				} else if c.Discard() != nil {
+					prepared.Add(100)
+				}
+			})
+		}
+		wg.Wait()
+		require.EqualValues(t, 1, prepared.Load())
+		require.DirExists(t, filepath.Join(to, partialJournal))
+	}
 }
 
 // A file can get its name while its folder is read: after its new name was passed over, and
@@ -328,7 +363,7 @@ func TestFailedCopyIsRemoved(t *testing.T) {
 		s, c := homeToCopy(t)
 		release := leased(t, s)
 		require.NoError(t, s.Commit(context.Background(), store.Put(approval.DocRecord, testKey(1), []byte("{}"))))
-		require.NoError(t, os.Remove(c.To))
+		require.NoError(t, os.RemoveAll(c.To))
 		fsys := &limitedFS{FS: OS(), left: n}
 		c.FS = fsys
 		err := c.Prepare()

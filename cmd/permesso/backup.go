@@ -103,6 +103,7 @@ func (a *app) backup(ctx context.Context, dir string) error {
 	if dir, err = namedFolder(dir); err != nil {
 		return err
 	}
+	from, dir = doctor.Resolved(from), doctor.Resolved(dir) // so that a folder in HOME is one by any name
 	switch err := home.CheckReadable(from); {
 	case errors.Is(err, fs.ErrNotExist):
 		return console.Fail(console.ExitError, "name the daemon's HOME: --home", "there is no home in %s", from)

@@ -67,6 +67,24 @@ func TestBackupWithoutASegmentIsRefused(t *testing.T) {
 	h.must("backup", dir)
 	require.FileExists(t, filepath.Join(dir, "version"))
 	h.must("restore", "--check", dir)
+	_, out, _ := h.run("", "restore", "--check", dir)
+	flags := " --home " + h.layout.Home + " --config " + h.config
+	require.Contains(t, out, "\n  permesso doctor"+flags+"; systemctl start permesso  # or permesso serve"+flags+"\n")
+
+	link := filepath.Join(h.dir, "link")
+	require.NoError(t, os.Symlink(h.layout.Home, link))
+	_, _, errs := h.run("", "backup", filepath.Join(link, "inside"))
+	require.Contains(t, errs, "is a part of HOME, or holds it")
+	require.NoFileExists(t, filepath.Join(h.layout.Home, "inside"))
+
+	keys := filepath.Join(dir, "keys")
+	require.NoError(t, os.Rename(filepath.Join(keys, "mac.key"), filepath.Join(h.dir, "mac.key")))
+	_, out, _ = h.run("", "restore", "--check", dir)
+	require.Contains(t, out, "there is no key")
+	require.Contains(t, out, "put keys/ back from a backup")
+	require.Contains(t, out, "Do not put it in place.")
+	require.NoError(t, os.Rename(filepath.Join(h.dir, "mac.key"), filepath.Join(keys, "mac.key")))
+
 	require.NoError(t, os.Remove(filepath.Join(dir, "journal", "segment-1")))
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "records", "default")))
 	code, out, _ := h.run("", "restore", "--check", dir)

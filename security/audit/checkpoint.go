@@ -239,6 +239,8 @@ func (s *checkpointWriter) write(t tree) (*Checkpoint, error) {
 	return &Checkpoint{s.signer.Name(), t.size, root, string(msg), s.signer.KeyHash()}, nil
 }
 
+func (s *checkpointWriter) path() string { return filepath.Join(s.dir, checkpointFile) }
+
 func (s *checkpointWriter) append(line []byte) (err error) {
 	if s.file == nil {
 		if s.file, err = s.open(); err != nil {
@@ -256,7 +258,7 @@ func (s *checkpointWriter) append(line []byte) (err error) {
 // open opens the file for appending. It cuts off bytes after the valid lines, which a power
 // cut or a failed write left: no checkpoint may follow an incomplete one.
 func (s *checkpointWriter) open() (afero.File, error) {
-	f, err := s.fs.OpenFile(filepath.Join(s.dir, checkpointFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := s.fs.OpenFile(s.path(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -32,13 +32,16 @@ func (l *Log) addLeaf(seq int64, line []byte) {
 }
 
 // Checkpoint makes all noted entries durable and signs the log, unless the same key
-// has signed this size. The log stays usable after an error.
+// has signed this size. If another program has changed the files, it raises an Alarm. The log stays usable after an error.
 func (l *Log) Checkpoint() error {
 	if err := l.Sync(); err != nil {
 		return err
 	}
 	l.files.Lock()
 	defer l.files.Unlock()
+	if err := l.checkFiles(); err != nil {
+		return err
+	}
 	return l.sign()
 }
 

@@ -46,6 +46,9 @@ func (l *Log) Durable(seq int64) error {
 	if len(l.unwritten) == 0 {
 		return nil
 	}
+	if err := l.checkFiles(); err != nil {
+		return fmt.Errorf("write audit log: %w", err)
+	}
 	if err := l.writeLines(); err != nil {
 		return fmt.Errorf("write audit log: %w", err)
 	}

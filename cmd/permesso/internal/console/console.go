@@ -164,6 +164,9 @@ func (a *Console) Print(v any, text string) error {
 // AlarmHint is what an operator does about an alarm of the audit log.
 const AlarmHint = "find out what changed HOME/audit and compare with a copy kept elsewhere; to put a whole copy back, stop the daemon (no kill -9), replace HOME/audit by it, start the daemon; then permesso audit acknowledge --reason TEXT"
 
+// keyHint is for a HOME without a key. Another key does not open what the lost one has sealed.
+const keyHint = "permesso init makes the keys of a new HOME; if this one was in use, put keys/ back from a backup: another key verifies none of its requests, records and receipts"
+
 // commandHint is the advice that only this program can give: it names a command. Other
 // packages return the class of the error.
 func commandHint(err error) string {
@@ -171,8 +174,8 @@ func commandHint(err error) string {
 		is   error
 		hint string
 	}{
-		{receipt.ErrNoKey, "run permesso init to create one"},
-		{seal.ErrNoKey, "run permesso init to create one"},
+		{receipt.ErrNoKey, keyHint},
+		{seal.ErrNoKey, keyHint},
 		{store.ErrJournalLost, "permesso doctor says what is missing"},
 		{store.ErrRestart, "the decision may have been recorded; check with permesso show ID before retrying"},
 		{audit.ErrAlarm, AlarmHint},

@@ -48,7 +48,7 @@ func CheckCopy(ctx context.Context, a *console.Console, dir, homeDir string) (r 
 	if err := isElsewhere(dir, homeDir); err != nil {
 		return nil, err
 	}
-	dir = resolved(dir)
+	dir = Resolved(dir)
 	temp, remove, err := tempFolder()
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func CheckCopy(ctx context.Context, a *console.Console, dir, homeDir string) (r 
 	p := &copied{d, dir, at}
 	p.check(ctx, r)
 	if r.Worst > SeverityError {
-		r.Commands = commandsFor(dir, homeDir, time.Now())
+		r.Commands = commandsFor(a, dir, homeDir, time.Now())
 	}
 	return r, nil
 }
@@ -160,10 +160,13 @@ func canBeHome(l ipc.Layout) error {
 	return nil
 }
 
-// resolved is a folder without links, as mv and cp -a need it.
-func resolved(dir string) string {
+// Resolved is a folder without links, as mv and cp -a need it.
+func Resolved(dir string) string {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		return real
+	}
+	if parent, err := filepath.EvalSymlinks(filepath.Dir(dir)); err == nil {
+		return filepath.Join(parent, filepath.Base(dir))
 	}
 	return dir
 }
@@ -171,7 +174,7 @@ func resolved(dir string) string {
 // isElsewhere refuses a copy that the printed commands would move away together with HOME.
 func isElsewhere(dir, homeDir string) error {
 	const hint = "make a copy first: permesso backup DIR"
-	at, to := resolved(dir), resolved(homeDir)
+	at, to := Resolved(dir), Resolved(homeDir)
 	switch {
 	case at == to:
 		return console.Fail(console.ExitErrors, hint, "%s is HOME itself: it is no copy", dir)
@@ -250,7 +253,9 @@ func (p *copied) checkLog(ctx context.Context, r *CopyReport) []Finding {
 	if err != nil {
 		return findingsOf(SeverityError, "", err)
 	}
-	list = p.checkLost(ctx)
+	if p.keys != nil { // else the keys' findings say so
+		list = p.checkLost(ctx)
+	}
 	if note != "" {
 		list = append(list, warning(note, "")...)
 	}
@@ -300,17 +305,23 @@ func (p *copied) waiting(ctx context.Context) (since map[approval.Key]time.Time,
 
 // commandsFor puts a copy in place. A second run of the same commands changes nothing: the name
 // for the old HOME is taken then, and mv -T moves nothing into a folder.
-func commandsFor(dir, homeDir string, now time.Time) []string {
-	homeDir = resolved(homeDir)
+func commandsFor(a *console.Console, dir, homeDir string, now time.Time) []string {
+	homeDir = Resolved(homeDir)
 	to := sandbox.ShellWord(homeDir)
 	place := "cp -a " + sandbox.ShellWord(dir) + " " + to
 	if _, err := os.Lstat(homeDir); !errors.Is(err, fs.ErrNotExist) {
 		place = "mv -T " + to + " " + sandbox.ShellWord(unusedName(homeDir+".before-"+now.Format("20060102-150405"))) + " && " + place
 	}
+	flags := ""
+	for _, x := range [][2]string{{"home", a.HomeFlag}, {"config", a.ConfigFlag}} {
+		if x[1] != "" {
+			flags += " --" + x[0] + " " + sandbox.ShellWord(x[1])
+		}
+	}
 	return []string{
 		"systemctl stop permesso  # or end permesso serve",
 		place,
-		"permesso doctor && systemctl start permesso  # or permesso serve",
+		"permesso doctor" + flags + "; systemctl start permesso  # or permesso serve" + flags,
 	}
 }
 
