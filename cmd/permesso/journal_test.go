@@ -93,6 +93,29 @@ func TestBackupWithoutASegmentIsRefused(t *testing.T) {
 	require.Contains(t, out, "Do not put it in place.")
 }
 
+// A HOME that lost a key gets no other one: that would verify nothing that is there.
+func TestLostKeyIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", allowHello)
+	d := h.serve()
+	d.awaitLog("serving")
+	h.settleOne()
+	d.stop()
+	for _, key := range []string{"mac.key", "signing.key"} {
+		path := filepath.Join(h.layout.Keys(), key)
+		require.NoError(t, os.Rename(path, path+".lost"))
+		for _, command := range [][]string{{"init", "--yes"}, {"serve"}} {
+			code, out, errs := h.run("", command...)
+			require.NotZero(t, code, "%s: %s%s", command, out, errs)
+			require.Contains(t, errs, "there is no key")
+			require.Contains(t, errs, "put keys/ back from a backup")
+		}
+		require.NoFileExists(t, path)
+		require.NoError(t, os.Rename(path+".lost", path))
+	}
+	h.serve().awaitLog("serving")
+}
+
 // A journal that is removed while the daemon runs is noticed at the next decision, and without
 // one within seconds. Nothing is lost: a stop makes the files durable.
 func TestJournalRemovedWhileTheDaemonRuns(t *testing.T) {
@@ -112,6 +135,11 @@ func TestJournalRemovedWhileTheDaemonRuns(t *testing.T) {
 	require.NotContains(t, errs, "disk sync failed")
 	require.Contains(t, errs, "hint: stop the daemon")
 	h.requireUndecided(id)
+	copied := filepath.Join(h.dir, "copy")
+	code, _, errs = h.run("", "backup", copied)
+	require.NotZero(t, code)
+	require.Contains(t, errs, "segment-1 was removed while it was in use")
+	require.NoDirExists(t, copied)
 	d.awaitLog("gate degraded: the journal was removed or replaced while the daemon runs")
 	_, out, _ = h.run("", "status")
 	require.Contains(t, out, "the journal was removed or replaced while the daemon runs")

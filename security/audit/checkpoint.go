@@ -239,7 +239,10 @@ func (s *checkpointWriter) write(t tree) (*Checkpoint, error) {
 	return &Checkpoint{s.signer.Name(), t.size, root, string(msg), s.signer.KeyHash()}, nil
 }
 
-func (s *checkpointWriter) path() string { return filepath.Join(s.dir, checkpointFile) }
+func (s *checkpointWriter) path() string { return CheckpointPath(s.dir) }
+
+// CheckpointPath is the file of the checkpoints of a log in dir.
+func CheckpointPath(dir string) string { return filepath.Join(dir, checkpointFile) }
 
 func (s *checkpointWriter) append(line []byte) (err error) {
 	if s.file == nil {

@@ -221,6 +221,9 @@ func (h *Home) LoadKeys() (*Keys, error) {
 
 // MakeKeys creates missing keys, and can sign. The caller holds the lock, or is init.
 func (h *Home) MakeKeys() (*Keys, error) {
+	if err := h.checkKeysLost(); err != nil {
+		return nil, err
+	}
 	s, err := seal.LoadOrCreate(h.FS, h.Layout.Keys())
 	if err != nil {
 		return nil, err
@@ -230,6 +233,21 @@ func (h *Home) MakeKeys() (*Keys, error) {
 		return nil, err
 	}
 	return &Keys{Seal: s, Signer: signer}, nil
+}
+
+// checkKeysLost refuses a HOME with a signed log and without one of its keys: another key would
+// verify nothing of it.
+func (h *Home) checkKeysLost() error {
+	if _, err := h.FS.Stat(audit.CheckpointPath(h.Layout.Audit())); err != nil {
+		return nil //nolint:nilerr // a new HOME, or opening the log says what is wrong
+	}
+	if _, err := seal.Load(h.FS, h.Layout.Keys()); errors.Is(err, seal.ErrNoKey) {
+		return err
+	}
+	if _, err := receipt.Load(h.FS, h.Layout.Keys()); errors.Is(err, receipt.ErrNoKey) {
+		return err
+	}
+	return nil
 }
 
 // Settings is one immutable configuration with its policy.
