@@ -442,8 +442,12 @@ func (f *faultRig) verifyFullStart() {
 func (f *faultRig) verifyFullRequests() {
 	f.t.Helper()
 	folder := &disk{f.disk.t, f.agent.Requests}
-	folder.fill(0)
-	code, _, errs := f.run("", "request", "auto", "--requests", f.agent.Requests, "--responses", f.agent.Responses)
+	code, errs := 0, ""
+	await(f.t, f.agent.Requests, func() bool {
+		folder.fill(0) // again: the daemon may have removed a file
+		code, _, errs = f.run("", "request", "auto", "--requests", f.agent.Requests, "--responses", f.agent.Responses)
+		return code != console.ExitOK
+	})
 	require.Equal(f.t, console.ExitError, code, errs)
 	require.Contains(f.t, errs, "hint: nothing was submitted: free space in the folder of requests")
 	require.NotContains(f.t, errs, "mount the folder")
