@@ -91,6 +91,9 @@ func TestFilesChangedWhileOpen(t *testing.T) {
 				}
 				require.NoError(t, l.Append(entry(7)))
 				require.NoError(t, l.Close())
+				signed, err := os.ReadFile(filepath.Join(folder, checkpoints))
+				require.NoError(t, err)
+				require.NotContains(t, string(signed), "\x00", "a file that was cut is not filled up")
 				var kept []byte
 				names, err := filepath.Glob(filepath.Join(folder, "log*.jsonl"))
 				require.NoError(t, err)
