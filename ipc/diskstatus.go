@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,6 +17,7 @@ type DiskStatus struct {
 	Oldest         time.Time `json:"oldest,omitzero"`          // of the commits after the last checkpoint
 	LastCheckpoint time.Time `json:"last_checkpoint,omitzero"` // or the start; zero without the lease
 	LateFiles      int       `json:"late_files"`               // committed, and not yet written
+	FreeBytes      uint64    `json:"free_bytes"`               // on the file system of HOME
 	Since          time.Time `json:"since"`                    // the start
 	Total          DiskRate  `json:"total"`                    // since then
 	LastMinute     DiskRate  `json:"last_minute"`              // or since the start
@@ -41,17 +43,21 @@ func rateOf(c journal.Counts, d time.Duration) DiskRate {
 // HOME: then they are those of the files.
 func (s *Store) Disk() (*DiskStatus, error) {
 	j := s.writer()
+	space, _, freeErr := s.FS.Free(s.Layout.Home)
 	switch {
 	case j == nil && s.notLeased.Load() == nil:
 		return nil, fmt.Errorf("read journal: %w", ErrLocked)
 	case j == nil:
 		st, err := journal.Inspect(s.FS, s.Layout.Journal())
-		return &DiskStatus{Segments: st.Segments, Free: st.Free, SegmentBytes: st.Size}, classify(err)
+		return &DiskStatus{Segments: st.Segments, Free: st.Free, SegmentBytes: st.Size, FreeBytes: space}, classify(errors.Join(freeErr, err))
+	}
+	if freeErr != nil {
+		return nil, fmt.Errorf("check free space: %w", classify(freeErr))
 	}
 	st, now := j.Stats(), time.Now()
 	d := &DiskStatus{
 		Segments: st.Segments, Free: st.Free, SegmentBytes: st.Size, ReservedBytes: st.Reserved,
-		LastCheckpoint: time.Unix(0, s.lastCheckpoint.Load()).UTC(), LateFiles: int(s.lateCount.Load()), Since: st.Began.UTC(),
+		LastCheckpoint: time.Unix(0, s.lastCheckpoint.Load()).UTC(), LateFiles: int(s.lateCount.Load()), FreeBytes: space, Since: st.Began.UTC(),
 		Total: rateOf(st.Counts, now.Sub(st.Began)), LastMinute: rateOf(st.LastMinute, min(time.Minute, now.Sub(st.Began))),
 	}
 	if first := s.firstCommit.Load(); first != 0 {

@@ -68,14 +68,29 @@ func (s *Store) Pause(p Pause) error {
 	err := s.createPause(name, p)
 	if errors.Is(err, syscall.ENOSPC) && !errors.Is(err, store.ErrRestart) {
 		if empty := s.createEmpty(name); empty == nil || errors.Is(empty, fs.ErrExist) {
+			s.keepPause(name, p, empty)
 			return empty
 		}
 	}
 	return explain("nothing was paused", err)
 }
 
-// createEmpty pauses on a full disk: an empty file needs no space, only a name. By whom and why
-// is then unknown.
+// keepPause remembers the text of a pause whose file has no room for it, as long as this
+// process runs: the log and status say who paused.
+func (s *Store) keepPause(name string, p Pause, err error) {
+	info, statErr := lstat(s.FS, name)
+	if err == nil && statErr == nil {
+		p.ID = emptyPauseID(p.Workspace, info)
+		s.pauseTexts.Store(p.ID, p)
+	}
+}
+
+// emptyPauseID is the id of a pause whose file has none.
+func emptyPauseID(name string, info fs.FileInfo) string {
+	return fmt.Sprintf("%s-%d", name, info.ModTime().UnixNano())
+}
+
+// createEmpty pauses on a full disk: an empty file needs no space, only a name.
 func (s *Store) createEmpty(name string) error {
 	f, err := s.FS.OpenFile(name, writeNew, 0o600)
 	if err != nil {
@@ -132,7 +147,10 @@ func (s *Store) paused(name string) (Pause, bool) {
 	p := Pause{}
 	if !info.Mode().IsRegular() || s.readJSON(path, &p) != nil || !validPauseID(p.ID) {
 		// An empty file is a pause too, as from: touch HOME/pause/_all.json
-		id := fmt.Sprintf("%s-%d", name, info.ModTime().UnixNano())
+		id := emptyPauseID(name, info)
+		if p, ok := s.pauseTexts.Load(id); ok {
+			return p.(Pause), true
+		}
 		return Pause{ID: id, Workspace: name, By: "unknown", At: info.ModTime()}, true
 	}
 	p.Workspace = name
@@ -190,6 +208,7 @@ func (s *Store) Resume(name, by, via string, at time.Time) (Pause, error) {
 	if err := s.FS.Remove(s.Layout.pause(name)); err != nil {
 		return p, fmt.Errorf("resume %s: %w", name, err)
 	}
+	s.pauseTexts.Delete(p.ID)
 	return p, s.syncDir(s.Layout.Pauses())
 }
 

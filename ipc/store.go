@@ -82,10 +82,11 @@ type Store struct {
 	checkpointing  sync.Mutex
 	logHead        []byte // of the audit log, as replay found it in the journal
 
-	files    changedFiles
-	claims   claims
-	health   health
-	reserved reservation
+	files      changedFiles
+	claims     claims
+	health     health
+	pauseTexts sync.Map // by id: pauses whose files have no room for their text
+	reserved   reservation
 }
 
 // Read implements store.Store.

@@ -2,6 +2,7 @@
 package hints
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -73,4 +74,27 @@ func unwrap(err error) []error {
 		}
 	}
 	return nil
+}
+
+// Plural counts things for a message: 1 file, 2 entries.
+func Plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %s", n, many(what))
+}
+
+// Span names a range of numbers for a message: entry 5, entries 5 to 7.
+func Span(what string, from, to int64) string {
+	if from == to {
+		return fmt.Sprintf("%s %d", what, from)
+	}
+	return fmt.Sprintf("%s %d to %d", many(what), from, to)
+}
+
+func many(what string) string {
+	if y, ok := strings.CutSuffix(what, "y"); ok {
+		return y + "ies"
+	}
+	return what + "s"
 }

@@ -40,6 +40,15 @@ func TestHint(t *testing.T) {
 	require.ErrorIs(t, a, io.EOF)
 }
 
+func TestNumbers(t *testing.T) {
+	require.Equal(t, []string{"0 files", "1 file", "2 files", "1 entry", "3 entries"}, []string{
+		hints.Plural(0, "file"), hints.Plural(1, "file"), hints.Plural(2, "file"), hints.Plural(1, "entry"), hints.Plural(3, "entry"),
+	})
+	require.Equal(t, []string{"entry 5", "entries 5 to 7", "number 1", "numbers 1 to 2"}, []string{
+		hints.Span("entry", 5, 5), hints.Span("entry", 5, 7), hints.Span("number", 1, 1), hints.Span("number", 1, 2),
+	})
+}
+
 func TestErrors(t *testing.T) {
 	a, b := hints.Add(io.EOF, "read on"), errors.New("b")
 	for _, tt := range []struct {

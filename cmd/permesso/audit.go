@@ -12,6 +12,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -124,7 +125,7 @@ func (a *app) auditProve(typed, kind string) error {
 	case err != nil:
 		return refusedIfTampered(console.VerifyFirst(err))
 	case len(proofs) == 0:
-		return console.Fail(console.ExitRefused, "a running daemon signs entries within seconds; permesso audit tail lists the entries",
+		return console.Fail(console.ExitRefused, "permesso audit tail lists the entries, and a running daemon signs them within seconds; if it ran, permesso audit verify says whether the entry is lost",
 			"no signed entry for %s", typed)
 	case len(requests) > 1:
 		return console.Fail(console.ExitRefused, "give more digits, or WORKSPACE/ID", "%q matches %d requests", typed, len(requests))
@@ -309,7 +310,8 @@ func (a *app) auditVerify(ctx context.Context, w keptProofs) error {
 
 func describeReport(r *audit.Report) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "OK: %d entries unchanged, %d signed, %d checkpoints, %d other proofs", r.Entries, r.Signed, r.Checkpoints, r.Witnesses)
+	fmt.Fprintf(&b, "OK: %s unchanged, %d signed, %s, %s", hints.Plural(int(r.Entries), "entry"), r.Signed,
+		hints.Plural(r.Checkpoints, "checkpoint"), hints.Plural(r.Witnesses, "other proof"))
 	for _, n := range r.Notes {
 		b.WriteString("\nnote: " + console.OneLine(n))
 	}
@@ -331,7 +333,7 @@ func (a *app) addKeptProofs(c *audit.Check, w keptProofs) error {
 		}
 		kept := audit.SplitCheckpoints(string(b))
 		if len(kept) == 0 {
-			return console.Fail(console.ExitRefused, "permesso audit witness --to "+name+" adds the newest one", "%s holds no checkpoint", name)
+			return console.Fail(console.ExitRefused, "name a file to which permesso audit witness, or audit checkpoint, has written", "%s holds no checkpoint", name)
 		}
 		c.Checkpoints = append(c.Checkpoints, kept...)
 	}

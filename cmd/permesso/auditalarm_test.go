@@ -69,8 +69,8 @@ func TestCutLogIsAnAlarmUntilAcknowledged(t *testing.T) {
 			d = d.serve()
 			d.settleOne()
 			d.kill()
-		}, 1, nil, "missing: they were durable"},
-		{"after a stop", (*daemonProcess).stop, 1, nil, "missing: they were durable before the last stop"},
+		}, 1, nil, "missing, although durable"},
+		{"after a stop", (*daemonProcess).stop, 1, nil, "missing, although durable before the last stop"},
 		{"removed", (*daemonProcess).stop, 0, nil, "entries 1 to"},
 		{"with the journal", (*daemonProcess).stop, 0, []string{"journal", "version"}, "is missing, of default/"},
 	} {
@@ -203,6 +203,17 @@ func TestWitness(t *testing.T) {
 		code, _, _ := h.run("", "audit", "witness", "--to", to)
 		require.NotZero(t, code, to)
 	}
+	for to, says := range map[string]string{
+		"!exit 3":                             "permesso: witness checkpoint [0-9]+: the command ended with an error: exit status 3\nhint: the checkpoint may not be kept",
+		filepath.Join(h.dir, "no", "witness"): "there is no folder .*/no\nhint: create it first",
+	} {
+		_, _, errs := h.run("", "audit", "witness", "--to", to)
+		require.Regexp(t, says, errs)
+	}
+	require.NoError(t, os.RemoveAll(h.layout.Audit()))
+	code, _, errs := h.run("", "audit", "witness", "--to", file)
+	require.Equal(t, console.ExitRefused, code)
+	require.Contains(t, errs, "the audit log of "+h.layout.Home+" is gone")
 }
 
 // A witness never goes backwards: it would hide that the log was set back.

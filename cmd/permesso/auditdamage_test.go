@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
@@ -87,8 +88,8 @@ func TestAlteredLogIsAnAlarm(t *testing.T) {
 			log := h.readAudit("log.jsonl")
 			n := strings.Count(log, "\n")
 			h.writeAudit("log.jsonl", log+fmt.Sprintf(`{"seq":%d,"time":"2026-11-21T12:00:00Z","event":"stopped"}`+"\n", n+1))
-		}, "entries ([0-9]+) to [0-9]+ were added"},
-		{"a line of something else was added", stopClean, func(h *rig) { h.writeAudit("log.jsonl", h.readAudit("log.jsonl")+"hello\n") }, "log.jsonl has an invalid line after number [0-9]+; 1 lines"},
+		}, "entry [0-9]+ added: neither the journal"},
+		{"a line of something else was added", stopClean, func(h *rig) { h.writeAudit("log.jsonl", h.readAudit("log.jsonl")+"hello\n") }, "log.jsonl has an invalid line after number [0-9]+; 1 line from"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
@@ -156,12 +157,12 @@ func TestDamagedLogIsAnAlarm(t *testing.T) {
 				n := strings.Count(log, "\n")
 				damaged := strings.Replace(log, nthLine(log, 3), c.line(nthLine(log, 3)), 1)
 				h.writeAudit("log.jsonl", damaged)
-				says := fmt.Sprintf("%s; %d lines from there on do not count and are not verified, [0-9]+ of them entries", c.says, n-3+c.follow)
+				says := fmt.Sprintf("%s; %s from there on, not counted and not verified, of them [0-9]+ entr(y|ies)", c.says, hints.Plural(n-3+c.follow, "line"))
 				h.standsUntilAcknowledged(says)
 				require.True(t, strings.HasPrefix(h.readAudit("log.jsonl"), damaged), "never overwritten")
 				require.Contains(t, h.readAudit("log-2.jsonl"), `{"seq":3,`)
 				require.NotRegexp(t, "crash left", h.verifies(console.ExitOK))
-				require.Regexp(t, "log.jsonl: [0-9]+ lines after number 2 do not count, [0-9]+ of them entries", h.verifies(console.ExitOK))
+				require.Regexp(t, "log.jsonl: [0-9]+ lines? after number 2, not counted and not verified, of them [0-9]+ entr(y|ies)", h.verifies(console.ExitOK))
 			})
 		}
 	}
@@ -197,7 +198,7 @@ func TestLostSegmentIsAnAlarm(t *testing.T) {
 	}
 }
 
-var afterKill = regexp.MustCompile(`entries 5 to [0-9]+ of log.jsonl are not those that the journal committed`)
+var afterKill = regexp.MustCompile(`entries 5 to [0-9]+ of log.jsonl: not what the journal committed`)
 
 // A start never removes lines from the folder: not those of a copy that was put back.
 func TestLogThatIsPutBack(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,7 +34,8 @@ func (a *app) newestCheckpoint() (*audit.Checkpoint, error) {
 		return nil, refusedIfTampered(console.VerifyFirst(err))
 	}
 	if c == nil {
-		return nil, console.Fail(console.ExitRefused, "start the daemon: it signs its log within seconds", "the log has no checkpoint yet")
+		return nil, control.ExplainNoLog(h, console.Fail(console.ExitRefused,
+			"a running daemon signs its log within seconds; if one ran, permesso audit verify says whether checkpoints are lost", "the log has no checkpoint"))
 	}
 	return c, nil
 }
@@ -118,7 +120,10 @@ func checkWitnessName(to string) error {
 func (a *app) pipe(ctx context.Context, command string, in []byte) error {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", command)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), a.Err, a.Err
-	return cmd.Run()
+	if err := cmd.Run(); err != nil {
+		return console.Wrap(console.ExitError, fmt.Errorf("the command ended with an error: %w", err), "the checkpoint may not be kept; to try the command: permesso audit checkpoint | COMMAND")
+	}
+	return nil
 }
 
 // appendWitness appends a checkpoint to a file, unless the newest one there contradicts it.
@@ -136,6 +141,9 @@ func appendWitness(h *home.Home, name string, c *audit.Checkpoint, entry []byte)
 		}
 	}
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return console.Fail(console.ExitError, "create it first", "there is no folder %s", filepath.Dir(name))
+	}
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
@@ -37,7 +38,7 @@ func (a *app) restoreCmd() *cobra.Command {
 		ValidArgsFunction: completeFolders,
 		RunE: func(cmd *cobra.Command, pos []string) error {
 			if !check {
-				return console.Fail(console.ExitUsage, "permesso restore --check "+sandbox.ShellWord(pos[0])+" checks the copy and prints the commands: stop the daemon, move HOME away, copy the backup to HOME, start the daemon",
+				return console.Fail(console.ExitUsage, "permesso restore --check "+sandbox.ShellWord(pos[0])+doctor.GivenFlags(a.Console)+" checks the copy and prints the commands: stop the daemon, move HOME away, copy the backup to HOME, start the daemon",
 					"restore puts nothing in place: it only checks, with --check")
 			}
 			return a.restoreCheck(cmd.Context(), pos[0])
@@ -59,11 +60,13 @@ type backupResult struct {
 	HeldMS  int64    `json:"held_ms"` // how long the daemon committed nothing
 	Skipped []string `json:"skipped"` // no regular files
 	Config  string   `json:"config"`  // not in the copy; "": none
+
+	flags string // that the next command needs
 }
 
 func (r *backupResult) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "copied %s (%s) to %s", console.Plural(r.Files, "file"), binarySize(r.Bytes), console.OneLine(r.Dir))
+	fmt.Fprintf(&b, "copied %s (%s) to %s", hints.Plural(r.Files, "file"), binarySize(r.Bytes), console.OneLine(r.Dir))
 	if r.HeldMS > 0 {
 		fmt.Fprintf(&b, "; nothing was committed for %d ms", r.HeldMS)
 	}
@@ -74,7 +77,7 @@ func (r *backupResult) String() string {
 	for _, name := range r.Skipped {
 		fmt.Fprintf(&b, "\nskipped, not a regular file: %s", console.OneLine(name))
 	}
-	fmt.Fprintf(&b, "\nnext: permesso restore --check %s", console.OneLine(r.Dir))
+	fmt.Fprintf(&b, "\nnext: permesso restore --check %s%s", console.OneLine(sandbox.ShellWord(r.Dir)), r.flags)
 	return b.String()
 }
 
@@ -112,7 +115,7 @@ func (a *app) backup(ctx context.Context, dir string) error {
 	case err != nil:
 		return err
 	}
-	r := &backupResult{Dir: dir}
+	r := &backupResult{Dir: dir, flags: doctor.GivenFlags(a.Console)}
 	if r.Config, err = config.Locate(a.ConfigFlag, a.Env); err != nil {
 		return err
 	}
@@ -123,7 +126,8 @@ func (a *app) backup(ctx context.Context, dir string) error {
 	err = a.ask(ctx, func(d *control.Client) error { return a.copyHome(ctx, d, c, r) })
 	a.Status("")
 	if err != nil {
-		return errors.Join(fmt.Errorf("backup: %w", err), discard(c))
+		err = console.HintIfFull(fmt.Errorf("backup: %w", err), dir, "free space there, or name a folder on another disk")
+		return errors.Join(err, discard(c))
 	}
 	return a.Print(r, r.String())
 }
@@ -154,7 +158,7 @@ func (a *app) copyHome(ctx context.Context, d *control.Client, c *ipc.Copy, r *b
 	c.Step = func() {
 		if now := time.Now(); now.Sub(drawn) > 100*time.Millisecond {
 			drawn = now
-			a.Status(fmt.Sprintf("copying … %s, %s", console.Plural(c.Files, "file"), binarySize(c.Bytes)))
+			a.Status(fmt.Sprintf("copying … %s, %s", hints.Plural(c.Files, "file"), binarySize(c.Bytes)))
 		}
 	}
 	for range backupPasses {
@@ -213,13 +217,16 @@ func (a *app) diskStatus(ctx context.Context, d *control.Client) error {
 func describeDisk(d *ipc.DiskStatus, served bool, now time.Time) string {
 	ago := func(t time.Time) string { return now.Sub(t).Round(time.Second).String() + " ago" }
 	var b strings.Builder
+	label := "journal"
 	if d.Failed != "" {
 		fmt.Fprintf(&b, "failed      %s\n", console.OneLine(d.Failed))
+		label = "before" // the rest is no longer true
 	}
-	fmt.Fprintf(&b, "journal     %d segments of %d KiB, %d free", d.Segments, d.SegmentBytes>>10, d.Free)
+	fmt.Fprintf(&b, "%-11s %d segments of %d KiB, %d free", label, d.Segments, d.SegmentBytes>>10, d.Free)
 	if d.ReservedBytes > 0 {
 		fmt.Fprintf(&b, ", %d KiB reserved for outcomes", d.ReservedBytes>>10)
 	}
+	fmt.Fprintf(&b, "\nspace       %s free on the disk of HOME", binarySize(int64(d.FreeBytes)))
 	switch {
 	case d.LastCheckpoint.IsZero():
 		b.WriteString("\ncheckpoint  unknown: HOME cannot be written, so its lock was not taken")
@@ -230,7 +237,7 @@ func describeDisk(d *ipc.DiskStatus, served bool, now time.Time) string {
 		fmt.Fprintf(&b, "\ncheckpoint  %s, the oldest commit after it %s", ago(d.LastCheckpoint), ago(d.Oldest))
 	}
 	if d.LateFiles > 0 {
-		fmt.Fprintf(&b, "\nlate        %s committed and not yet written: permesso doctor checks the disk", console.Plural(d.LateFiles, "file"))
+		fmt.Fprintf(&b, "\nlate        %s committed and not yet written: permesso doctor checks the disk", hints.Plural(d.LateFiles, "file"))
 	}
 	if !served {
 		b.WriteString("\ndaemon      not running")

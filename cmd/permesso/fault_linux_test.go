@@ -315,6 +315,7 @@ func realFaults(t *testing.T) {
 			})
 		})
 	}
+	t.Run("full target", func(t *testing.T) { testFullTarget(t, mountDisk(t, "tmpfs", "tmpfs", "size=8m,mode=0700")) })
 	t.Run("no open files", func(t *testing.T) { testTooManyFiles(t, mountDisk(t, "tmpfs", "tmpfs", "size=8m,mode=0700")) })
 }
 
@@ -334,9 +335,11 @@ func testDiskFull(t *testing.T, on *disk) {
 		require.Contains(t, errs, "permesso: nothing was decided: no space left on the disk of HOME\nhint: ")
 		require.Contains(t, errs, "permesso status --disk")
 	}
+	require.Regexp(t, `space       [0-9]+ KiB free`, f.must("status", "--disk"))
 	code, out, errs := f.run("", "pause")
 	require.Equal(t, console.ExitOK, code, "a pause needs no space: %s", errs)
 	require.Contains(t, out, "paused: nothing runs until")
+	require.Regexp(t, "⏸ paused: everything, since .* by operator", f.must("status"), "its file has no room for that")
 	await(t, f.layout.Pauses(), func() bool {
 		on.fill(0)
 		if code, _, errs = f.run("", "resume"); code == console.ExitOK {
@@ -353,6 +356,7 @@ func testDiskFull(t *testing.T, on *disk) {
 	on.removeFiller()
 	f.d.awaitLog(logResumed)
 	f.must("resume")
+	require.Regexp(t, `"event":"paused"[^\n]*"by":"operator`, f.must("audit", "tail", "-n", "200", "--json"), "the journal had room")
 	f.verifyFullRequests()
 	f.verifyRecovery(waiting, acked, unread)
 	f.verifyRestart()
@@ -468,6 +472,9 @@ func (f *faultRig) verifyReadOnlyCommands() {
 	require.Contains(f.t, out, "journal     4 segments of 256 KiB, 3 free")
 	require.Contains(f.t, out, "checkpoint  unknown: HOME cannot be written, so its lock was not taken")
 	require.Contains(f.t, f.must("pending"), waiting[:8])
+	_, out, _ = f.run("", "doctor")
+	require.Equal(f.t, 1, strings.Count(out, "cannot write to the home"), "%s", out)
+	require.Contains(f.t, out, "not checked: it needs a home that can be written")
 	for _, args := range [][]string{{"approve", waiting}, {"deny", waiting}, {"cancel", "--operator", waiting}} {
 		code, _, errs := f.run("", args...)
 		require.Equal(f.t, console.ExitError, code, "%v: %s", args, errs)
@@ -479,6 +486,29 @@ func (f *faultRig) verifyReadOnlyCommands() {
 	d.awaitLog("read-only file system")
 	require.Error(f.t, d.awaitExit())
 	require.Contains(f.t, d.logged(), "mount -o remount,rw")
+}
+
+// testFullTarget: a copy of HOME has no room, but HOME has.
+func testFullTarget(t *testing.T, on *disk) {
+	f := newFaultRig(t, on)
+	small := mountDisk(t, "tmpfs", "tmpfs", "size=256k,mode=0700")
+	code, _, errs := f.run("", "backup", filepath.Join(small.path, "copy"))
+	require.Equal(t, console.ExitError, code)
+	require.Contains(t, errs, "no space left on device\nhint: free space there, or name a folder on another disk\n")
+	copied := filepath.Join(f.dir, "copy")
+	f.must("backup", copied)
+	check := f.command("restore", "--check", copied)
+	check.Env = append(check.Env, "TMPDIR="+small.path)
+	said, err := check.CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(said), "no space left on device\nhint: set TMPDIR to a folder with room for a copy of HOME\n")
+	names, err := os.ReadDir(small.path)
+	require.NoError(t, err)
+	require.Empty(t, names, "nothing is left")
+	code, _, errs = f.run("", "restore", copied)
+	require.Equal(t, console.ExitUsage, code)
+	require.Contains(t, errs, "permesso restore --check "+copied+" --home ")
+	f.d.stop()
 }
 
 // testTooManyFiles lowers the daemon's limit of file descriptors and restores it.

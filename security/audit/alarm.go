@@ -12,6 +12,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/spf13/afero"
 	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // ErrAlarm says that the log has an Alarm.
@@ -32,7 +34,7 @@ type Alarm struct {
 
 // missingEntries is the alarm about entries after the last one that was found.
 func missingEntries(have, want int64, why string) *Alarm {
-	return &Alarm{Want: want, Have: have, Reason: fmt.Sprintf("entries %d to %d are missing: %s", have+1, want, why)}
+	return &Alarm{Want: want, Have: have, Reason: fmt.Sprintf("%s missing, although %s", hints.Span("entry", have+1, want), why)}
 }
 
 // alarmFile is the name of the file of an Alarm in the log's folder.
@@ -113,9 +115,9 @@ type finding struct {
 func (s *survey) compare(expected head, newest *Checkpoint) *finding {
 	f := &finding{survey: s, Alarm: Alarm{Want: s.size, Have: s.size}}
 	root := func(size int64, want tlog.Hash) bool { return s.size < size || s.roots[size] == want }
-	want, why := expected.size, "they were durable"
+	want, why := expected.size, "durable"
 	if newest != nil && newest.Size >= want {
-		want, why = newest.Size, "a signed checkpoint covers them"
+		want, why = newest.Size, "under a signed checkpoint"
 	}
 	if newest != nil {
 		f.checkpoints = s.size < newest.Size || !root(newest.Size, newest.Root)
@@ -135,7 +137,7 @@ func (s *survey) compare(expected head, newest *Checkpoint) *finding {
 	case s.damage != nil && (expected.known || s.segment < len(s.numbers)):
 		f.Reason = s.damage.String()
 	case expected.known && s.size > expected.size && (newest == nil || newest.Size < s.size):
-		f.Want, f.Reason = expected.size, fmt.Sprintf("entries %d to %d were added: neither the journal nor a signed checkpoint has them", expected.size+1, s.size)
+		f.Want, f.Reason = expected.size, fmt.Sprintf("%s added: neither the journal nor a signed checkpoint has that", hints.Span("entry", expected.size+1, s.size))
 	case newest == nil && expected.signed > 0:
 		f.Reason = fmt.Sprintf("%s is missing or empty, but %d entries were signed there", checkpointFile, expected.signed)
 	case newest != nil && newest.Size < expected.signed:

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/spf13/afero"
+
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // complete brings the log to the state of the journal after a crash. lines are all that the
@@ -127,8 +129,8 @@ func (c *completion) keepConflicts() error {
 		if err != nil {
 			return err
 		}
-		what = append(what, fmt.Sprintf("entries %d to %d of %s are not those that the journal committed with these numbers; they do not count, "+
-			"and the file as it was is kept as %s", from, to, filepath.Base(path), kept))
+		what = append(what, fmt.Sprintf("%s of %s: not what the journal committed; not counted, and the file as it was is kept as %s",
+			hints.Span("entry", from, to), filepath.Base(path), kept))
 	}
 	if len(what) == 0 {
 		return nil
@@ -270,7 +272,7 @@ func (c *completion) missing(have int64) *Alarm {
 	if have == c.first-1 {
 		return nil
 	}
-	a := missingEntries(have, c.first-1, "they were durable")
+	a := missingEntries(have, c.first-1, "durable")
 	a.Reason = describe(c.fs, c.dir, have, a)
 	return a
 }
@@ -323,7 +325,7 @@ func compare(fsys FS, dir string, expected head) error {
 	if found {
 		return nil
 	}
-	a := missingEntries(have, want, "they were durable before the last stop")
+	a := missingEntries(have, want, "durable before the last stop")
 	a.Reason = describe(fsys, dir, have, a)
 	if have >= want {
 		a.Reason = fmt.Sprintf("entry %d differs from the one that was durable before the last stop", want)

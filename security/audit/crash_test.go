@@ -106,11 +106,11 @@ func TestOpenDamaged(t *testing.T) {
 		says  string
 	}{
 		{"an empty segment", map[string]string{"log.jsonl": ""}, 0, "log.jsonl does not begin with an entry; 0 lines"},
-		{"an empty later segment", map[string]string{"log.jsonl": line(1), "log-2.jsonl": "", "log-3.jsonl": line(2)}, 1, "log-2.jsonl does not begin with an entry; 1 lines from there on do not count and are not verified, 1 of them"},
-		{"something else", map[string]string{"log.jsonl": line(1), "log-2.jsonl": "hello\n"}, 1, "log-2.jsonl does not begin with an entry; 1 lines"},
-		{"a missing segment", map[string]string{"log.jsonl": line(1), "log-3.jsonl": line(2) + line(3)}, 1, "log-2.jsonl is missing; 2 lines from there on do not count and are not verified, 2 of them entries with numbers from 2 to 3"},
+		{"an empty later segment", map[string]string{"log.jsonl": line(1), "log-2.jsonl": "", "log-3.jsonl": line(2)}, 1, "log-2.jsonl does not begin with an entry; 1 line from there on, not counted and not verified, of them 1 entry with number 2"},
+		{"something else", map[string]string{"log.jsonl": line(1), "log-2.jsonl": "hello\n"}, 1, "log-2.jsonl does not begin with an entry; 1 line from"},
+		{"a missing segment", map[string]string{"log.jsonl": line(1), "log-3.jsonl": line(2) + line(3)}, 1, "log-2.jsonl is missing; 2 lines from there on, not counted and not verified, of them 2 entries with numbers 2 to 3"},
 		{"no first segment", map[string]string{"log-2.jsonl": line(2), "log-3.jsonl": line(3)}, 0, "log.jsonl is missing; 2 lines"},
-		{"missing lines", map[string]string{"log.jsonl": line(1), "log-2.jsonl": line(3)}, 1, "log-2.jsonl begins with number 3, but number 2 should follow; 1 lines"},
+		{"missing lines", map[string]string{"log.jsonl": line(1), "log-2.jsonl": line(3)}, 1, "log-2.jsonl begins with number 3, but number 2 should follow; 1 line from"},
 		{"a changed line", map[string]string{"log.jsonl": line(1) + "x\n" + line(3), "log-2.jsonl": line(4)}, 1, "log.jsonl has an invalid line after number 1; 3 lines"},
 		{"a segment from before", map[string]string{"log.jsonl": line(1), "log-2.jsonl": line(2), "log-3.jsonl": line(1)}, 2, "log-3.jsonl begins with number 1, but number 3 should follow"},
 	} {

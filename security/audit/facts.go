@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/afero"
 
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // Facts are what documents say that the log must have.
@@ -48,22 +49,26 @@ func (f *Facts) remove(e *event.Entry) {
 	}
 }
 
-// excuse removes the facts that an acknowledged alarm covers.
-func (f *Facts) excuse() {
-	covered := func(name string) bool {
+// excuse removes the facts that an acknowledged alarm covers, and returns them.
+func (f *Facts) excuse() (covered Facts) {
+	all := f.clone()
+	isOpen := func(name string) bool {
 		at, ok := f.At[name]
-		return ok && at.Before(f.acknowledged)
+		return !ok || !at.Before(f.acknowledged)
 	}
-	maps.DeleteFunc(f.Receipts, func(_, name string) bool { return covered(name) })
-	maps.DeleteFunc(f.Outcomes, func(name string, _ []event.Kind) bool { return covered(name) })
+	maps.DeleteFunc(all.Receipts, func(_, name string) bool { return isOpen(name) })
+	maps.DeleteFunc(all.Outcomes, func(name string, _ []event.Kind) bool { return isOpen(name) })
+	maps.DeleteFunc(f.Receipts, func(_, name string) bool { return !isOpen(name) })
+	maps.DeleteFunc(f.Outcomes, func(name string, _ []event.Kind) bool { return !isOpen(name) })
+	return all
 }
 
 // String describes what the log lacks, with an example.
 func (f *Facts) String() string {
 	if len(f.Receipts) > 0 {
-		return fmt.Sprintf("the entry of %d receipts is missing, of %s for example", len(f.Receipts), slices.Sorted(maps.Values(f.Receipts))[0])
+		return fmt.Sprintf("the entry of %s is missing, of %s for example", hints.Plural(len(f.Receipts), "receipt"), slices.Sorted(maps.Values(f.Receipts))[0])
 	}
-	return fmt.Sprintf("the outcome of %d records is missing, of %s for example", len(f.Outcomes), slices.Sorted(maps.Keys(f.Outcomes))[0])
+	return fmt.Sprintf("the outcome of %s is missing, of %s for example", hints.Plural(len(f.Outcomes), "record"), slices.Sorted(maps.Keys(f.Outcomes))[0])
 }
 
 // RaiseIfMissing raises an Alarm if the log lacks one of the facts. have is the number of its

@@ -54,12 +54,15 @@ func TestMissingFactsAreAnAlarm(t *testing.T) {
 			require.NoError(t, l.Close())
 			check := &audit.Check{FS: disk.Process("verifier"), Dir: dir, Keys: testKeys(t).Known, Facts: c.facts}
 			for range 2 {
-				_, err := check.Run()
+				report, err := check.Run()
 				if c.lacks {
 					require.ErrorIs(t, err, audit.ErrTampered)
 					require.ErrorContains(t, err, c.facts.String())
 				} else {
 					require.NoError(t, err)
+					if c.acked > 0 {
+						require.Contains(t, report.Notes, c.facts.String()+": an alarm that was acknowledged later covers it")
+					}
 				}
 			}
 			require.NoError(t, audit.RaiseIfMissing(disk.Process("daemon"), dir, l.Appended(), c.facts))

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/hints"
 )
 
 // survey is what the files of a log hold: the entries that count, and where they end.
@@ -34,11 +35,11 @@ type damage struct {
 }
 
 func (d *damage) String() string {
-	text := fmt.Sprintf("%s; %d lines from there on do not count and are not verified", d.what, d.lines)
+	text := fmt.Sprintf("%s; %s from there on, not counted and not verified", d.what, hints.Plural(d.lines, "line"))
 	if d.entries > 0 {
-		text += fmt.Sprintf(", %d of them entries with numbers from %d to %d", d.entries, d.from, d.to)
+		text += fmt.Sprintf(", of them %s with %s", hints.Plural(d.entries, "entry"), hints.Span("number", d.from, d.to))
 	}
-	return text + "; they stay in the folder"
+	return text + "; nothing was removed"
 }
 
 // takeSurvey reads the log in dir completely, and keeps its roots at some sizes.

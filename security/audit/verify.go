@@ -276,8 +276,8 @@ func (a *verifier) matchWitnesses() error {
 			if a.matched > 0 {
 				since = a.witnesses[a.matched-1].size + 1
 			}
-			return fmt.Errorf("%w: %s does not match: entries between numbers %d and %d were changed, added or removed",
-				ErrTampered, w.what, min(since, w.size), w.size)
+			return fmt.Errorf("%w: %s does not match: something was changed, added or removed at %s",
+				ErrTampered, w.what, hints.Span("number", min(since, w.size), w.size))
 		}
 	}
 	return nil
@@ -307,8 +307,8 @@ func (r *rest) String() string {
 		return fmt.Sprintf("%s: %d bytes after number %d are not an entry and do not count; a crash left them", r.path, r.bytes, r.after)
 	}
 	numbers := slices.Sorted(maps.Keys(r.leaves))
-	return fmt.Sprintf("%s: %d lines after number %d do not count, %d of them entries with numbers from %d to %d that are not verified: "+
-		"the log was changed there", r.path, r.lines, r.after, len(numbers), numbers[0], numbers[len(numbers)-1])
+	return fmt.Sprintf("%s: %s after number %d, not counted and not verified, of them %s with %s: the log was changed there",
+		r.path, hints.Plural(r.lines, "line"), r.after, hints.Plural(len(numbers), "entry"), hints.Span("number", numbers[0], numbers[len(numbers)-1]))
 }
 
 // checkASCII refuses a line that encode cannot have written.
@@ -336,7 +336,7 @@ func (a *verifier) noteRepeated() {
 // end checks for missing entries and witnesses.
 func (a *verifier) end() (*Report, error) {
 	n := a.tree.size
-	a.missing.excuse()
+	covered := a.missing.excuse()
 	switch {
 	case len(a.repeated) > 0:
 		seq := slices.Min(slices.Collect(maps.Keys(a.repeated)))
@@ -352,12 +352,15 @@ func (a *verifier) end() (*Report, error) {
 		return nil, hints.Add(fmt.Errorf("verify audit log: %w: no checkpoint covers any of the %d entries", ErrNotSigned, n),
 			"a running daemon signs its log within seconds and when it stops; if it did, "+checkpointFile+" was removed")
 	}
+	if !covered.empty() {
+		a.note("%s: an alarm that was acknowledged later covers it", &covered)
+	}
 	for _, r := range a.uncounted {
 		a.note("%s", r)
 	}
 	a.noteRepeated()
-	if more := n - a.report.Signed; more > 0 {
-		a.note("no checkpoint covers numbers %d to %d yet", a.report.Signed+1, n)
+	if n > a.report.Signed {
+		a.note("no checkpoint covers %s yet", hints.Span("number", a.report.Signed+1, n))
 	}
 	if a.Progress != nil {
 		a.Progress(n, n)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"syscall"
@@ -162,7 +163,7 @@ func (a *Console) Print(v any, text string) error {
 }
 
 // AlarmHint is what an operator does about an alarm of the audit log.
-const AlarmHint = "find out what changed HOME/audit and compare with a copy kept elsewhere; to put a whole copy back, stop the daemon (no kill -9), replace HOME/audit by it, start the daemon; then permesso audit acknowledge --reason TEXT"
+const AlarmHint = "find out what changed HOME/audit and compare with a copy kept elsewhere; to put a whole copy back, stop the daemon if it runs (no kill -9), replace HOME/audit by it, start the daemon; then permesso audit acknowledge --reason TEXT"
 
 // keyHint is for a HOME without a key. Another key does not open what the lost one has sealed.
 const keyHint = "permesso init makes the keys of a new HOME; if this one was in use, put keys/ back from a backup: another key verifies none of its requests, records and receipts"
@@ -189,6 +190,16 @@ func commandHint(err error) string {
 		}
 	}
 	return ""
+}
+
+// HintIfFull adds a hint to an error if it says that there is no space left below dir, which is
+// not the daemon's.
+func HintIfFull(err error, dir, hint string) error {
+	path, ok := errors.AsType[*fs.PathError](err)
+	if !ok || !strings.HasPrefix(path.Path, dir) || !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+		return err
+	}
+	return Wrap(ExitError, err, hint)
 }
 
 // HintFor is what an operator can do about an error, or "".
@@ -228,14 +239,6 @@ func (a *Console) PrintIssue(before string, err error) {
 	if hint := HintFor(err); hint != "" {
 		fmt.Fprintf(a.Err, "hint: %s\n", hint)
 	}
-}
-
-// Plural gives "1 issue" and "2 issues".
-func Plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // VerifyFirst adds to an error of a changed audit log the command that shows where.

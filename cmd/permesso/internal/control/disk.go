@@ -47,7 +47,7 @@ func (s *Service) freeze(_ context.Context, _ *httpapi.Caller, _ *none) (Frozen,
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.thaw != nil {
-		return Frozen{}, console.Fail(console.ExitRefused, "wait until it ends", "another backup is being made")
+		return Frozen{}, console.Fail(console.ExitRefused, "try again when it has ended; one that was killed holds the journal for at most ten seconds", "another backup is being made")
 	}
 	begun, thaw := make(chan error, 1), make(chan struct{})
 	go func() {

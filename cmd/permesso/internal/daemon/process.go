@@ -10,6 +10,7 @@ import (
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
@@ -38,7 +39,7 @@ func (s *server) statusLine() string {
 	case home.HealthPaused:
 		return "paused: nothing runs until permesso resume"
 	case home.HealthDegraded:
-		return "degraded: " + console.Plural(len(r.Issues), "issue") + ", see permesso status"
+		return "degraded: " + hints.Plural(len(r.Issues), "issue") + ", see permesso status"
 	}
 	return fmt.Sprintf("serving %d workspaces", len(s.Current().Workspaces))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/web"
@@ -209,7 +210,7 @@ func (u *uiData) Verify(context.Context) (found string, err error) {
 	if err != nil {
 		return "", err
 	}
-	found = fmt.Sprintf("%d / %d, %d checkpoints, %d other proofs", report.Signed, report.Entries, report.Checkpoints, report.Witnesses)
+	found = fmt.Sprintf("%d / %d, %s, %s", report.Signed, report.Entries, hints.Plural(report.Checkpoints, "checkpoint"), hints.Plural(report.Witnesses, "other proof"))
 	if note != "" {
 		found += "; " + note
 	}

@@ -107,6 +107,7 @@ type Doctor struct {
 	all         bool      // check all documents, not only some
 	Now         time.Time // compared with the documents' times
 	began       time.Time
+	unwritable  bool                              // a check could not write to the home
 	Bin         string                            // our own program, for sandboxes
 	MountsOf    func(ws string) sandbox.MountList // the agent's mounts
 }
@@ -181,10 +182,10 @@ func checks() []check {
 		{"audit", true, false, (*Doctor).checkAudit},
 		{"mounts", true, true, (*Doctor).checkMounts},
 		{"agents", false, false, (*Doctor).checkAgents},
-		{"inotify", true, false, (*Doctor).checkInotify},
-		{"clock", true, false, (*Doctor).checkClock},
 		{"disk", true, false, (*Doctor).checkDisk},
 		{"fsync", true, false, (*Doctor).checkSync},
+		{"inotify", true, false, (*Doctor).checkInotify},
+		{"clock", true, false, (*Doctor).checkClock},
 		{"stuck", true, false, (*Doctor).checkStuck},
 		{"channels", true, false, (*Doctor).checkChannels},
 		{"telegram", false, true, (*Doctor).checkTelegram},
@@ -289,9 +290,9 @@ func summary(all []Finding) string {
 	}
 	switch {
 	case count[SeverityError] > 0:
-		return fmt.Sprintf("%s, %s", console.Plural(count[SeverityError], "error"), console.Plural(count[SeverityWarning], "warning"))
+		return fmt.Sprintf("%s, %s", hints.Plural(count[SeverityError], "error"), hints.Plural(count[SeverityWarning], "warning"))
 	case count[SeverityWarning] > 0:
-		return console.Plural(count[SeverityWarning], "warning")
+		return hints.Plural(count[SeverityWarning], "warning")
 	}
 	return "no errors or warnings"
 }

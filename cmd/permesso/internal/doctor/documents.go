@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/receipt"
@@ -143,7 +144,7 @@ func (d *Doctor) checkRecords(ctx context.Context) []Finding {
 			list = append(list, in(ws, d.checkRecord(ctx, v, k))...)
 		}
 	}
-	return orOK(list, "newest %s: seals, receipts and responses are valid", console.Plural(n, "record"))
+	return orOK(list, "newest %s: seals, receipts and responses are valid", hints.Plural(n, "record"))
 }
 
 func (d *Doctor) checkRecord(ctx context.Context, v *receipt.Verifier, k approval.Key) []Finding {
@@ -241,10 +242,10 @@ func (d *Doctor) unreadRequests(ws string) []Finding {
 	case old == 0:
 		return nil
 	case !d.running:
-		return in(ws, notice(console.Plural(old, "request")+" not yet read: the daemon is not running",
+		return in(ws, notice(hints.Plural(old, "request")+" not yet read: the daemon is not running",
 			"permesso serve"))
 	}
-	return in(ws, warning(console.Plural(old, "request")+" not read for more than "+pickupDelay.String()+" while the daemon runs",
+	return in(ws, warning(hints.Plural(old, "request")+" not read for more than "+pickupDelay.String()+" while the daemon runs",
 		"check its log for an exhausted limit ([workspaces."+ws+".limits]) or an error"))
 }
 
@@ -373,5 +374,5 @@ func (d *Doctor) unsentMessages(channel, ws string, waiting []approval.StoredPen
 		cure = "check the daemon's log for " + channel + "; permesso pending lists them, permesso approve and deny decide"
 	}
 	return in(ws, warning(fmt.Sprintf("%s pending for more than %s, and %s has sent no message",
-		console.Plural(n, "request"), sendDelay, channel), cure))
+		hints.Plural(n, "request"), sendDelay, channel), cure))
 }

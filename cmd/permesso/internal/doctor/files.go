@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
@@ -44,7 +45,7 @@ func (d *Doctor) checkConfig(context.Context) []Finding {
 	if d.exists {
 		list = append(list, d.compareWorkspaces()...)
 	}
-	return orOK(list, "%s: %s, %s", d.file, console.Plural(len(d.Config.Workspaces), "workspace"), console.Plural(len(d.Config.Tools), "tool"))
+	return orOK(list, "%s: %s, %s", d.file, hints.Plural(len(d.Config.Workspaces), "workspace"), hints.Plural(len(d.Config.Tools), "tool"))
 }
 
 func configProblems(err error) (list []Finding) {
@@ -164,7 +165,7 @@ func (d *Doctor) checkPrograms(context.Context) []Finding {
 			list = append(list, f)
 		}
 	}
-	return orOK(list, "%s, all present, none writable by another user", console.Plural(programs, "program"))
+	return orOK(list, "%s, all present, none writable by another user", hints.Plural(programs, "program"))
 }
 
 // runners are programs that run the file in their first argument.

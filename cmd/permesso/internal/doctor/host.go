@@ -109,8 +109,11 @@ func (d *Doctor) scratch(use func(dir string) []Finding) (list []Finding) {
 	for range 2 {
 		dir, err := os.MkdirTemp(d.Layout.Run(), "doctor-")
 		if err != nil {
-			return failure("cannot write to the home: "+console.OneLine(err.Error()),
-				"see the findings on folders and disk")
+			if d.unwritable {
+				return notice("not checked: it needs a home that can be written", "")
+			}
+			d.unwritable = true
+			return failure("cannot write to the home: "+console.OneLine(err.Error()), console.Hints(console.HintFor(err), "see the findings on folders"))
 		}
 		list = use(dir)
 		_, gone := os.Lstat(dir)
@@ -213,6 +216,7 @@ func (d *Doctor) checkDisk(context.Context) []Finding {
 		list = append(list, d.lowSpace(dir, free)...)
 	}
 	list = append(list, findingsOf(SeverityWarning, "", d.Layout.CheckOneDisk(d.withFolders...)...)...)
+	list = append(list, d.scratch(func(string) []Finding { return nil })...)
 	return orOK(list, "%s, on %s", left, console.OneLine(strings.Join(seen, ", ")))
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
 
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/permesso-dev/permesso/ipc/client"
@@ -253,7 +254,7 @@ func (d *Doctor) checkMounts(ctx context.Context) []Finding {
 	workspaces := d.withFolders
 	for i, ws := range workspaces {
 		if time.Since(d.began) > mountsTimeout {
-			list = append(list, notice(console.Plural(len(workspaces)-i, "workspace")+" not checked, starting with "+ws+": time limit of one run",
+			list = append(list, notice(hints.Plural(len(workspaces)-i, "workspace")+" not checked, starting with "+ws+": time limit of one run",
 				"permesso doctor --workspace "+ws)...)
 			break
 		}
@@ -262,7 +263,7 @@ func (d *Doctor) checkMounts(ctx context.Context) []Finding {
 			list = append(list, d.tryMounts(ctx, box, ws, user)...)
 		}
 	}
-	return orOK(list, "an agent in bubblewrap reaches only its two folders (%s)", console.Plural(len(workspaces), "workspace"))
+	return orOK(list, "an agent in bubblewrap reaches only its two folders (%s)", hints.Plural(len(workspaces), "workspace"))
 }
 
 // SandboxUser is a user of the sandbox, and the bwrap arguments for it.

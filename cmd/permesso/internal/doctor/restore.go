@@ -59,7 +59,7 @@ func CheckCopy(ctx context.Context, a *console.Console, dir, homeDir string) (r 
 	c := &ipc.Copy{FS: ipc.OS(), From: from, To: at}
 	for _, step := range []func() error{c.Prepare, func() error { return c.Frozen(ctx) }, c.Complete} {
 		if err := step(); err != nil {
-			return nil, err
+			return nil, console.HintIfFull(err, temp, moreRoom)
 		}
 	}
 	own := *a
@@ -76,6 +76,9 @@ func CheckCopy(ctx context.Context, a *console.Console, dir, homeDir string) (r 
 	}
 	return r, nil
 }
+
+// moreRoom is for a temporary folder that is full.
+const moreRoom = "set TMPDIR to a folder with room for a copy of HOME"
 
 const (
 	tempBegin = "permesso-restore-"
@@ -221,6 +224,7 @@ func (p *copied) recover(ctx context.Context) []Finding {
 	if err == nil {
 		err = release()
 	}
+	err = console.HintIfFull(err, p.temp, moreRoom)
 	if _, missing := errors.AsType[*journal.MissingError](err); missing {
 		return failure("the copy cannot be restored: "+console.OneLine(err.Error()), "it is not complete: use another copy")
 	}
@@ -312,17 +316,22 @@ func commandsFor(a *console.Console, dir, homeDir string, now time.Time) []strin
 	if _, err := os.Lstat(homeDir); !errors.Is(err, fs.ErrNotExist) {
 		place = "mv -T " + to + " " + sandbox.ShellWord(unusedName(homeDir+".before-"+now.Format("20060102-150405"))) + " && " + place
 	}
-	flags := ""
-	for _, x := range [][2]string{{"home", a.HomeFlag}, {"config", a.ConfigFlag}} {
-		if x[1] != "" {
-			flags += " --" + x[0] + " " + sandbox.ShellWord(x[1])
-		}
-	}
+	flags := GivenFlags(a)
 	return []string{
 		"systemctl stop permesso  # or end permesso serve",
 		place,
 		"permesso doctor" + flags + "; systemctl start permesso  # or permesso serve" + flags,
 	}
+}
+
+// GivenFlags repeats --home and --config for a printed command.
+func GivenFlags(a *console.Console) (flags string) {
+	for _, x := range [][2]string{{"home", a.HomeFlag}, {"config", a.ConfigFlag}} {
+		if x[1] != "" {
+			flags += " --" + x[0] + " " + sandbox.ShellWord(x[1])
+		}
+	}
+	return flags
 }
 
 // unusedName is a name that no file has, beginning with this one.

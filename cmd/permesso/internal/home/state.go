@@ -44,6 +44,7 @@ func (h *Home) State(running bool) (st *State, err error) {
 	}
 	if running {
 		health := h.HealthAt(time.Now())
+		health.addFailure(h.Store)
 		st.Health = &health
 	}
 	if st.Workspaces, err = h.Store.Workspaces(context.Background()); err != nil {
@@ -284,6 +285,14 @@ func (h *Home) HealthAt(now time.Time) HealthReport {
 		return unknown("no health report from the daemon since " + r.UpdatedAt.Local().Format(time.DateTime))
 	}
 	return r
+}
+
+// addFailure tells of a journal that has failed since the report was written.
+func (r *HealthReport) addFailure(s *ipc.Store) {
+	if d, err := s.Disk(); err == nil && d.Failed != "" && r.Status != HealthDegraded {
+		r.Status = HealthDegraded
+		r.Issues = append(r.Issues, healthIssue{"nothing is committed any more: " + d.Failed, time.Now().UTC(), "permesso doctor says what is missing"})
+	}
 }
 
 func (r *HealthReport) lines() string {

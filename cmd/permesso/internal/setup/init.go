@@ -180,13 +180,18 @@ func initHome(a *console.Console) (*home.Home, error) {
 	if err != nil {
 		return nil, err
 	}
+	_, notYet := os.Stat(h.Layout.Keys())
 	if err := h.Prepare(); err != nil {
 		return nil, err
 	}
 	if _, err := h.MakeKeys(); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(a.Out, "created %s\n", h.Layout.Home)
+	did := "created"
+	if notYet == nil {
+		did = "kept"
+	}
+	fmt.Fprintf(a.Out, "%s %s\n", did, h.Layout.Home)
 	return h, nil
 }
 
