@@ -130,8 +130,8 @@ func TestCompleteKeepsOtherEntries(t *testing.T) {
 		{"one", map[string]string{"log.jsonl": line(1) + line(2) + other(line(3)) + line(4)}, "log-1.old", "entries 3 to 4 of log.jsonl"},
 		{"all", map[string]string{"log.jsonl": line(1) + other(line(2)) + line(3)}, "log-1.old", "entries 2 to 3 of log.jsonl"},
 		{"more than the journal has", map[string]string{"log.jsonl": line(1) + other(line(2)) + line(3) + line(4) + line(5) + line(6)}, "log-1.old", "entries 2 to 6 of log.jsonl"},
-		{"in a new segment", map[string]string{"log.jsonl": line(1) + line(2), "log-2.jsonl": other(line(3))}, "log-2-1.old", "entries 3 to 3 of log-2.jsonl"},
-		{"after a torn one", map[string]string{"log.jsonl": line(1) + line(2)[:9], "log-2.jsonl": "", "log-3.jsonl": line(2) + other(line(3))}, "log-3-1.old", "entries 3 to 3 of log-3.jsonl"},
+		{"in a new segment", map[string]string{"log.jsonl": line(1) + line(2), "log-2.jsonl": other(line(3))}, "log-2-1.old", "entry 3 of log-2.jsonl"},
+		{"after a torn one", map[string]string{"log.jsonl": line(1) + line(2)[:9], "log-2.jsonl": "", "log-3.jsonl": line(2) + other(line(3))}, "log-3-1.old", "entry 3 of log-3.jsonl"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			disk := diskWith(t, c.files)

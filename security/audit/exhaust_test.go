@@ -456,7 +456,7 @@ func TestAppendedEntryIsNotSigned(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, int64(goodEntries), rep.Signed)
 	require.Equal(t, int64(goodEntries+1), rep.Entries)
-	require.Equal(t, []string{"no checkpoint covers numbers 1001 to 1001 yet"}, rep.Notes)
+	require.Equal(t, []string{"no checkpoint covers number 1001 yet"}, rep.Notes)
 }
 
 // numbered gives a line another seq.
