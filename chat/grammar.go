@@ -35,6 +35,7 @@ const (
 	notExact    problem = iota // matches no form of the grammar
 	needsText                  // code 4 or 5 without text
 	takesNoText                // code 1, 2 or 6 with text
+	continues                  // the text behind a digit reads like the rest of a sentence
 	idTooShort                 // fewer than four digits
 	otherCard                  // a reply to one card names another
 )
@@ -51,6 +52,7 @@ type Context struct {
 	Type     string   // the card's type
 	Options  int      // how many options the question offers
 	Bots     []string // the bot's names, without @
+	Names    []string // the person's, in lower case
 }
 
 // Command is a parsed message.
@@ -76,7 +78,10 @@ func (c Command) String() string {
 	case Undo:
 		return "undo " + c.ID
 	case Menu:
-		return join(c.Code, c.Text)
+		if c.Text != "" {
+			return join(c.Code+":", c.Text)
+		}
+		return c.Code
 	case Question:
 		return join("?", c.Text)
 	case Option:
@@ -96,8 +101,8 @@ func (c Command) NeedsCard() bool {
 	return false
 }
 
-// Parse parses a message. It never guesses: only the exact forms of the grammar
-// decide anything.
+// Parse parses a message. It never guesses: only the exact forms of the grammar, and replies in
+// known words alone, decide anything.
 func Parse(text string, c Context) Command {
 	text = trim(text)
 	text, called := cutMention(text, c.Bots)
@@ -184,28 +189,56 @@ func startsLikeID(s string) bool {
 
 // parseReply parses a reply to an action's card.
 func parseReply(text string, c Context) Command {
+	if cmd := decideInWords(text, c.Names); cmd.Kind != NotAddressed {
+		return cmd
+	}
 	if cmd := parseCommand(text, false); cmd.Kind != NotAddressed {
 		return requireSameCard(cmd, c)
 	}
-	code, rest, _ := cutWhite(text)
 	if q, ok := strings.CutPrefix(text, "?"); ok {
 		return Command{Kind: Question, Text: trim(q)}
 	}
-	switch code {
-	case "1", "2", "6":
-		if rest != "" {
-			return Command{Kind: Unclear, Problem: takesNoText, Code: code}
-		}
-	case "4", "5":
-		if rest == "" {
-			return Command{Kind: Unclear, Problem: needsText, Code: code}
-		}
-	case "3":
-	default:
-		if len(topicsOf(text)) > 0 {
-			return Command{Kind: Question, Text: text}
-		}
-		return Command{Kind: Unclear}
+	if code, rest, colon := cutCode(text); code != "" {
+		return parseCode(code, rest, colon, c)
+	}
+	if len(topicsOf(text)) > 0 {
+		return Command{Kind: Question, Text: text}
+	}
+	return Command{Kind: Unclear}
+}
+
+// cutCode cuts a text after its code: a digit from 1 to 6, perhaps full-width, and perhaps with a
+// mark behind it. colon says that whatever follows is meant as text.
+func cutCode(text string) (code, rest string, colon bool) {
+	r, size := utf8.DecodeRuneInString(text)
+	if r >= '１' && r <= '６' {
+		r += '1' - '１'
+	}
+	if r < '1' || r > '6' {
+		return "", "", false
+	}
+	after, marked := text[size:], false
+	if after != "" && strings.ContainsRune(".):,!", rune(after[0])) {
+		colon, marked, after = after[0] == ':', true, after[1:]
+	}
+	rest = strings.TrimLeft(after, white)
+	if rest == after && rest != "" && !(marked && colon) {
+		return "", "", false
+	}
+	return string(r), rest, colon
+}
+
+func parseCode(code, rest string, colon bool, c Context) Command {
+	takes := code == "3" || code == "4" || code == "5"
+	switch {
+	case !takes && rest != "" && !isPolite(rest, c.Names):
+		return Command{Kind: Unclear, Problem: takesNoText, Code: code}
+	case !takes:
+		return Command{Kind: Menu, Code: code}
+	case rest == "" && code != "3":
+		return Command{Kind: Unclear, Problem: needsText, Code: code}
+	case !colon && (readsOn(rest) || code == "4" && takesBack(rest)):
+		return Command{Kind: Unclear, Problem: continues, Code: code}
 	}
 	return Command{Kind: Menu, Code: code, Text: rest}
 }
@@ -244,13 +277,25 @@ func parseAnswer(text string, c Context) Command {
 	if text == "" {
 		return Command{Kind: Unclear}
 	}
-	if r, size := utf8.DecodeRuneInString(text); size == len(text) && unicode.IsDigit(r) && c.Options > 0 {
-		if n := int(r - '0'); n >= 1 && n <= min(c.Options, 9) {
+	if n, ok := optionNumber(text); ok && c.Options > 0 {
+		if n >= 1 && n <= min(c.Options, 9) {
 			return Command{Kind: Option, Option: n}
 		}
 		return Command{Kind: Unclear} // more likely a typing error than an answer
 	}
 	return Command{Kind: Free, Text: text}
+}
+
+// optionNumber reads one digit alone, perhaps full-width or with a mark behind it.
+func optionNumber(text string) (n int, ok bool) {
+	r, size := utf8.DecodeRuneInString(text)
+	if r >= '０' && r <= '９' {
+		r += '0' - '０'
+	}
+	if rest := text[size:]; !unicode.IsDigit(r) || rest != "" && rest != "." && rest != ")" {
+		return 0, false
+	}
+	return int(r - '0'), true
 }
 
 // startsWithCommand says whether text begins with a command word.

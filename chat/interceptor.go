@@ -56,7 +56,7 @@ type Message struct {
 
 // Command parses the message and does nothing else.
 func (m Message) Command() Command {
-	c := Context{Reply: m.Card != nil, Implicit: m.Implicit, Bots: m.Bots}
+	c := Context{Reply: m.Card != nil, Implicit: m.Implicit, Bots: m.Bots, Names: looseWords(m.From.Name)}
 	if m.Card != nil {
 		p := m.Card.Pending
 		c.ID, c.ShortID, c.Type, c.Options = p.RequestID, p.ShortID, p.Type, len(p.Options)
@@ -379,6 +379,8 @@ func (t replier) notUnderstoodText(cmd Command) string {
 		return Format(t.NeedsText, "code", cmd.Code)
 	case takesNoText:
 		return Format(t.TakesNoText, "code", cmd.Code)
+	case continues:
+		return Format(t.Continues, "code", cmd.Code)
 	case idTooShort:
 		return t.ShortID
 	case otherCard:

@@ -141,6 +141,7 @@ type messages struct {
 	Evidence         evidenceMessages
 	Values           valueMessages
 	Questions        questionWords
+	Replies          replyWords
 
 	ChangedSince       string
 	ResubmitsUnknown   string
@@ -226,6 +227,7 @@ type messages struct {
 	NotUnderstoodAnswer string
 	NeedsText           string
 	TakesNoText         string
+	Continues           string
 	Unconfirmed         string
 	Verdicts            map[string]string
 	SettledAs           string

@@ -158,8 +158,10 @@ func (w *incomingText) handleReply(ctx context.Context, at messageRef) {
 	}
 	text := w.text
 	switch at.verb {
-	case "4", "5", "?":
-		text = at.verb + " " + text
+	case "4", "5":
+		text = at.verb + ": " + text
+	case "?":
+		text = "? " + text
 	}
 	if !x.FullyShown && isPending(st.Story) && textApproves(text, st.Pending) {
 		w.replyText(w.renderer(w.language).notShown(st.Pending))

@@ -34,7 +34,7 @@
 //
 // # Grammar
 //
-// The grammar is chat's, with three shorter forms; see fullForm. A question is
+// The grammar is chat's, with two shorter forms for questions; see fullForm. A question is
 // answered by the number of an option, or by the word answer and a text. A text
 // alone does not count: a mail program could have written it.
 package email

@@ -39,7 +39,7 @@ func testForwarded(t *testing.T) {
 	require.Equal(t, Refused, forward("Re: "+ann.subject, "1", approval.Person{Channel: "telegram", ID: annMail}))
 	require.Equal(t, Refused, forward("Re: "+ann.subject, "1", approval.Person{}))
 	require.Nil(t, w.decision(k))
-	require.Equal(t, Unclear, forward("Re: "+ann.subject, "fine", person(annMail)))
+	require.Equal(t, Unclear, forward("Re: "+ann.subject, "fine, but wait", person(annMail)))
 	require.Equal(t, Decided, forward("Re: "+ann.subject, "4 fine\n\n> "+strings.ReplaceAll(ann.text, "\n", "\n> "), person(annMail)))
 	require.Equal(t, "fine", w.decision(k).Note)
 	require.Equal(t, Duplicate, forward("Re: "+ann.subject, "4 fine\n\n> "+strings.ReplaceAll(ann.text, "\n", "\n> "), person(annMail)))

@@ -9,46 +9,32 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// fullForm converts an answer to p's card to chat's grammar. Email has three shorter
+// fullForm converts an answer to a question's card to chat's grammar. Email has two shorter
 // forms, in any case:
 //
-//	approve            without the id, because the email names the card
-//	deny [reason]      likewise, unless the reason begins like an id
-//	answer text        to a question; a text alone does not count
+//	deny           without the id, because the email names the card
+//	answer text    a text alone does not count
 func fullForm(text string, p *approval.Pending) string {
 	text = strings.TrimSpace(text)
-	word, rest, _ := strings.Cut(text, " ")
-	if i := strings.IndexByte(word, '\n'); i >= 0 {
-		word, rest = text[:i], text[i+1:]
+	if p.Type != approval.TypeQuestion {
+		return text
 	}
-	rest = strings.TrimSpace(rest)
-	question := p.Type == approval.TypeQuestion
+	end := strings.IndexAny(text+" ", " \n")
+	word, rest := text[:end], strings.TrimSpace(text[end:])
 	switch chat.LowerASCII(word) {
-	case "approve":
-		if rest == "" && !question {
-			return "approve " + p.ShortID
-		}
 	case "deny", "reject":
-		if rest == "" || !question && !likeID(rest) {
-			return strings.TrimSpace("deny " + p.ShortID + " " + rest)
+		if rest == "" {
+			return "deny " + p.ShortID
 		}
 	case "answer":
-		if question {
-			return rest
-		}
+		return rest
 	}
 	return text
 }
 
-// likeID says whether a text begins with what may be an id.
-func likeID(text string) bool {
-	first := strings.Fields(text)[0]
-	return len(first) >= 4 && strings.Trim(chat.LowerASCII(first), "0123456789abcdef") == ""
-}
-
 // byMail says whether an understood command is valid by email. An automatic reply that
-// we do not recognize writes anything but an exact code, so a free answer must begin
-// with the word answer. Repeated question marks are letters that a mail server could
+// we do not recognize writes anything but a code or the words of a decision, so a free
+// answer must begin with the word answer. Repeated question marks are letters that a mail server could
 // not encode.
 func byMail(p *approval.Pending, cmd chat.Command, text string) bool {
 	text = strings.TrimSpace(text)

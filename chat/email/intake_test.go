@@ -77,8 +77,8 @@ func TestRepliesThatDecideNothing(t *testing.T) { synctest.Test(t, testRepliesTh
 func testRepliesThatDecideNothing(t *testing.T) {
 	w := newRig(t)
 	for _, text := range []string{
-		"", "ok", "yes", "1 please", "1.", "1)", "one", "2 and 3", "4", "5", "6 ok", "7", "0", "approve it", "approve? no", "please approve",
-		"approve 0000000000000001", "deny 00000000 it", "1\n\n2", "answer yes", "???? ???? ??", "? ?? ???", "?!", "?????? OOO ????", "undo 00000000", "１",
+		"", "ok?", "yes, if it is free", "1 or 2", "1.5", "one", "2 and 3", "4", "5", "6 ok", "7", "0", "approve them", "approve? no", "4 people will be mailed, so no",
+		"approve 0000000000000001", "deny 00000000 it", "1\n\n2", "answer yes", "???? ???? ??", "? ?? ???", "?!", "?????? OOO ????", "undo 00000000", "4 days holiday",
 		"> 1", "On Sat, 21 Nov 2026 at 12:00, Ann wrote:\n1",
 	} {
 		k := w.addNextPending("home")

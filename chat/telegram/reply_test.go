@@ -68,13 +68,14 @@ func TestRepliesThatDecideNothing(t *testing.T) {
 	k := keyIn(personal, 1)
 	m := h.ask(k, ann, postRequest)
 	for text, want := range map[string]string{
-		"yes":                 "Not understood, nothing was decided",
+		"yes, if you must":    "Not understood, nothing was decided",
+		"4 eyes only":         "Write 4: <text>, with the colon",
 		"1 and be quick":      "takes no text",
 		"4":                   "needs text",
 		"approve b7000001":    "you replied to a7000001",
 		"approve a7000001? n": "Not understood",
 		"? why":               "needs your decision because",
-		"１":                   "Not understood",
+		"７":                   "Not understood",
 	} {
 		require.Contains(t, h.waitForReply(h.api.Reply(ann, ann, m.ID, text)).Text, want, text)
 	}

@@ -59,7 +59,7 @@ func (a decisionForm) message() (text string, kind chat.Kind) {
 	case "1", "2", "6":
 		return a.code, chat.Menu
 	case "3", "4", "5":
-		return strings.TrimSpace(a.code + " " + a.text), chat.Menu
+		return strings.TrimSpace(a.code + ": " + a.text), chat.Menu
 	case "?":
 		return "? " + a.text, chat.Question
 	case codeAnswer:

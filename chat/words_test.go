@@ -1,0 +1,162 @@
+package chat
+
+import (
+	"maps"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// phrasesOf reads the lines of a corpus in testdata/chat/phrases.
+func phrasesOf(t *testing.T, name string) (all []string) {
+	b, err := os.ReadFile("../testdata/chat/phrases/" + name)
+	require.NoError(t, err)
+	for line := range strings.Lines(string(b)) {
+		if !strings.HasPrefix(line, "#") {
+			all = append(all, strings.ReplaceAll(strings.TrimSuffix(line, "\n"), `\n`, "\n"))
+		}
+	}
+	require.GreaterOrEqual(t, len(all), 200)
+	return all
+}
+
+var annsCard = Context{Reply: true, ID: cardID, Type: approval.TypeAction, Names: []string{"ann"}}
+
+// verdictOf is what a reply to a card would do.
+func verdictOf(c Command) string {
+	switch {
+	case c.Kind == Menu && c.Code == "4":
+		return "note"
+	case c.Kind == Menu && c.Code == "3", c.Kind == Deny:
+		return "deny"
+	case c.Kind == Menu && c.Code == "1", c.Kind == Approve:
+		return "approve"
+	case c.Kind == Question:
+		return "question"
+	case c.Kind == Unclear:
+		return "unclear"
+	}
+	return "other"
+}
+
+// Of the ways to approve or deny at most one of twenty is not understood, and none is misunderstood.
+func TestPhrasesThatDecide(t *testing.T) {
+	all := phrasesOf(t, "decide.txt")
+	var missed []string
+	for _, line := range all {
+		want, text, ok := strings.Cut(line, "\t")
+		require.True(t, ok, line)
+		got := verdictOf(Parse(text, annsCard))
+		if got == "unclear" {
+			missed = append(missed, text)
+			continue
+		}
+		require.Equal(t, want, got, "%q", text)
+	}
+	t.Logf("%d of %d not understood: %q", len(missed), len(all), missed)
+	require.LessOrEqual(t, len(missed)*20, len(all))
+}
+
+func TestPhrasesThatDecideNothing(t *testing.T) {
+	for _, text := range phrasesOf(t, "neither.txt") {
+		c := Parse(text, annsCard)
+		require.Contains(t, []Kind{Unclear, Question}, c.Kind, "%q: %+v", text, c)
+	}
+}
+
+// An approval with any word that takes it back, sets a condition or doubts it is none: behind it,
+// before it, on the next line, in the same language or another. The order of the maps is random: each run tries others.
+func TestWordsThatTakeBack(t *testing.T) {
+	n, harmless := 0, map[string]bool{}
+	for _, w := range everyReplyWords() {
+		for phrase := range merged(w.Approve, w.ApproveVerb, w.Fillers, w.Polite) {
+			for word := range strings.FieldsSeq(phrase) {
+				harmless[word] = true
+			}
+		}
+	}
+	for _, w := range everyReplyWords() {
+		for _, v := range everyReplyWords() {
+			for approval := range merged(w.Approve, w.ApproveVerb) {
+				for word := range merged(v.Not, v.Unless, v.Doubts) {
+					if harmless[word] {
+						continue // without an effect, or part of a phrase that approves
+					}
+					forms := []string{
+						approval + " " + word, approval + ", " + word, approval + ". " + word, approval + "\n" + word, approval + ", but " + word, approval + " ma " + word,
+						word + " " + approval, word + ", " + approval, approval + " " + word + " " + approval, approval + " and be " + word, approval + "?",
+					}
+					n++
+					text := forms[n%len(forms)]
+					c := Parse(text, annsCard)
+					require.NotContains(t, []string{"approve", "note"}, verdictOf(c), "%q: %+v", text, c)
+				}
+			}
+		}
+	}
+	require.Greater(t, n, 20_000)
+}
+
+// A denial with a word that approves is none, unless a colon says that a reason follows.
+func TestDenialsThatApprove(t *testing.T) {
+	for _, w := range everyReplyWords() {
+		for denial := range merged(w.Deny, w.DenyVerb) {
+			for approval := range merged(w.Approve, w.ApproveVerb) {
+				for _, text := range []string{denial + " " + approval, denial + ", " + approval, denial + ". " + approval, approval + " " + denial, approval + ", " + denial} {
+					if !isPhrase(w, text) {
+						require.Equal(t, Command{Kind: Unclear}, Parse(text, annsCard), "%q", text)
+					}
+				}
+			}
+		}
+		for verb := range w.DenyVerb {
+			require.Equal(t, Command{Kind: Menu, Code: "3", Text: "ok for Bob"}, Parse(verb+": ok for Bob", annsCard), verb)
+		}
+	}
+}
+
+func isPhrase(w *replyWords, text string) bool {
+	words, _ := splitWords(text)
+	return w.knows(strings.Join(words, " "))
+}
+
+func merged[M ~map[string]bool](sets ...M) M {
+	all := M{}
+	for _, s := range sets {
+		maps.Copy(all, s)
+	}
+	return all
+}
+
+// No phrase approves in one language and denies in another, and every word can be typed.
+func TestPhrasesOfEveryLanguage(t *testing.T) {
+	for _, w := range everyReplyWords() {
+		for _, v := range everyReplyWords() {
+			for phrase := range merged(w.Approve, w.ApproveVerb) {
+				require.False(t, v.Deny[phrase] || v.DenyVerb[phrase], phrase)
+			}
+		}
+		for phrase := range merged(w.Approve, w.ApproveVerb, w.Deny, w.DenyVerb, w.Fillers, w.Polite, w.Automatic) {
+			words, ok := splitWords(phrase)
+			require.True(t, ok && strings.Join(words, " ") == phrase && len(words) <= maxPhrase, phrase)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	once := Command{Kind: Menu, Code: "1"}
+	for text, want := range map[string]Command{
+		"Yes\nAnn": once, "yes, ann": once, "Yes\nAnn!": once, "Yes\nBob": {Kind: Unclear}, "Yes\n— Bob": once, "Yes\nThanks,\nBob Miller": once,
+		"Yes\nThanks\nwait": {Kind: Unclear}, "Yes\nThanks\nTomorrow": {Kind: Unclear}, "Yes\n— No": {Kind: Unclear}, "Yes\nBob Miller": {Kind: Unclear},
+		"deny: too late\nAnn": {Kind: Menu, Code: "3", Text: "too late"}, "deny: too\nlate": {Kind: Menu, Code: "3", Text: "too\nlate"},
+	} {
+		require.Equal(t, want, Parse(text, annsCard), "%q", text)
+	}
+	noName := annsCard
+	noName.Names = []string{"no", "ok"}
+	require.Equal(t, Command{Kind: Unclear}, Parse("yes no", noName), "a name is not read before the words")
+}
