@@ -21,6 +21,9 @@ const (
 	aboutTables
 	aboutHosts
 	aboutMoney
+	aboutRun   // what would run
+	aboutUndo  // whether it can be undone
+	aboutWhere // where it goes
 )
 
 // questionWords is the closed set of words of one language that a known question
@@ -29,6 +32,7 @@ const (
 type questionWords struct {
 	Asks, Whom, Why, Openers, Fillers wordSet
 	About                             topicWords
+	Run, Undo, Where                  phrases // whole questions
 }
 
 type topicWords struct {
@@ -69,7 +73,17 @@ func topicsOf(text string) []topic {
 	if len(words) == 0 {
 		return nil
 	}
+	whole := strings.Join(words, " ")
 	for _, language := range Languages() {
+		q := &catalog(language).Questions
+		switch {
+		case q.Run[whole]:
+			return []topic{aboutRun}
+		case q.Undo[whole]:
+			return []topic{aboutUndo}
+		case q.Where[whole]:
+			return []topic{aboutWhere}
+		}
 		if found := catalog(language).Questions.topics(words); len(found) > 0 {
 			return found
 		}
@@ -136,6 +150,11 @@ var topicDomains = map[topic][]string{
 // complete. Then claimed says that an unverified proof mentions a topic.
 func (r renderer) factsAnswer(about []topic) (text string, claimed, ok bool) {
 	var of []facts.Domain
+	if len(about) == 1 {
+		if text := r.wholeAnswer(about[0]); text != "" {
+			return text, false, true
+		}
+	}
 	ok = len(about) > 0
 	for _, t := range about {
 		found := false
@@ -157,6 +176,26 @@ func (r renderer) factsAnswer(about []topic) (text string, claimed, ok bool) {
 		return "", claimed, false
 	}
 	return strings.Join(r.linesFor(of), "\n"), false, true
+}
+
+// wholeAnswer answers what the card itself says: "" if it does not.
+func (r renderer) wholeAnswer(about topic) string {
+	switch {
+	case about == aboutUndo && r.p.ToolName != "":
+		return Format(r.ToolSays, "what", r.reversibility())
+	case about == aboutWhere && r.p.Target != "":
+		return Format(r.ToolSays, "what", r.target())
+	case about == aboutRun && r.p.ToolName == "":
+		return r.Claimed
+	case about == aboutRun:
+		var lines []string
+		all, _ := r.runs()
+		for _, l := range all {
+			lines = append(lines, l.Text)
+		}
+		return strings.Join(lines, "\n")
+	}
+	return ""
 }
 
 // complete says whether all facts of a domain are known: either a verified proof

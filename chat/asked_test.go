@@ -114,17 +114,24 @@ func TestAnsweredFromFacts(t *testing.T) {
 		{"a proof", "? who will be emailed", "", proven, "Verified by ci: mail send (recipients: [bob@example.com]; count: 1) (trusted without proof: smtp.send)\nUnknown: mail (bodies)\na7f3b2c1 is still pending.", ""},
 		{"a proof that covers the topic", "what files will be written?", "", proven, "Verified by ci: file is covered by contracts", ""},
 
-		{"only one topic is known", "which files, and which hosts?", "", withKnownFacts, "", "the gate's facts do not answer it"},
-		{"no fact about it", "what tables are read?", "", withKnownFacts, "", "the gate's facts do not answer it"},
-		{"not every value could be read", "who will be emailed?", "", left, "", "the gate's facts do not answer it"},
-		{"a program may do more than its arguments say", "who will be emailed?", "", program, "", "the gate's facts do not answer it"},
-		{"a proof that failed", "what tables are read?", "", proven, "", "the gate's facts do not answer it"},
-		{"a proof without a contract", "how much money?", "", proven, "", "the gate's facts do not answer it"},
-		{"only an unverified proof", "who will be emailed?", "", claimed, "", "only the agent's unverified proof mentions it"},
-		{"the same in Italian", "a chi sarà inviata la mail?", "it", claimed, "", "ne parla solo la prova dell'agente, che non è verificata"},
-		{"anything else", "? is bob among them", "", withKnownFacts, "", "the gate's facts do not answer it"},
-		{"addressed to the agent", "? agent, who will be emailed?", "", withKnownFacts, "", "the gate's facts do not answer it"},
-		{"no reason is given", "why am I asked?", "", proven, "", "the gate's facts do not answer it"},
+		{"what runs", "what will run?", "", withKnownFacts, "text: Meeting at 5\na7f3b2c1 is still pending.", ""},
+		{"whether it can be undone", "can it be undone?", "", withKnownFacts, "As the operator has described the tool: irreversible\na7f3b2c1 is still pending.", ""},
+		{"where it goes", "Where does it go?", "", withKnownFacts, "As the operator has described the tool: x.com/ricardo\n", ""},
+		{"who receives it, in Italian", "chi la riceve?", "it", withKnownFacts, "bob@example.com\n", ""},
+		{"which host", "which host?", "", func(p *approval.Pending) {
+			p.Facts.Host = []approval.HostFact{{Domain: facts.Host, Name: "host", Values: []string{"x.com"}, From: facts.FromTemplate}}
+		}, "x.com", ""},
+
+		{"only one topic is known", "which files, and which hosts?", "", withKnownFacts, "", "The gate's facts do not answer that. Sending the question"},
+		{"no fact about it", "what tables are read?", "", withKnownFacts, "", "The gate's facts do not answer that. Sending the question"},
+		{"not every value could be read", "who will be emailed?", "", left, "", "The gate's facts do not answer that. Sending the question"},
+		{"a program may do more than its arguments say", "who will be emailed?", "", program, "", "The gate's facts do not answer that. Sending the question"},
+		{"a proof that failed", "what tables are read?", "", proven, "", "The gate's facts do not answer that. Sending the question"},
+		{"a proof without a contract", "how much money?", "", proven, "", "The gate's facts do not answer that. Sending the question"},
+		{"only an unverified proof", "who will be emailed?", "", claimed, "", "Only the agent's unverified proof mentions that."},
+		{"the same in Italian", "a chi sarà inviata la mail?", "it", claimed, "", "Ne parla solo la prova dell'agente, che non è verificata."},
+		{"anything else", "? is bob among them", "", withKnownFacts, "", "The gate's facts do not answer that. Sending the question"},
+		{"no reason is given", "why am I asked?", "", proven, "", "The gate's facts do not answer that. Sending the question"},
 	} {
 		w := waiting(tc.change)
 		d := &fakeGate{waiting: []approval.StoredPending{w}}
@@ -135,10 +142,14 @@ func TestAnsweredFromFacts(t *testing.T) {
 			require.Empty(t, d.asked, tc.why)
 			continue
 		}
-		require.True(t, r.Acted, tc.why)
 		require.Contains(t, r.Text, tc.behind, tc.why)
+		question := strings.TrimPrefix(tc.text, "? ")
+		require.Contains(t, r.Text, ": ? agent, "+question, tc.why)
+		require.Empty(t, d.asked, "%s: the request would end, so the person is asked again", tc.why)
+		r = handle(d, Message{Text: "? agent, " + question, Card: &w, Language: tc.lang})
+		require.True(t, r.Acted, tc.why)
 		require.Equal(t, approval.RequestMore, d.asked[0].Verdict, tc.why)
-		require.Equal(t, strings.TrimPrefix(tc.text, "? "), d.asked[0].Feedback, tc.why)
+		require.Equal(t, question, d.asked[0].Feedback, tc.why)
 	}
 }
 
@@ -189,7 +200,7 @@ func TestQuestionsAboutSettledRequests(t *testing.T) {
 		if tc.err != nil {
 			w := waiting(withKnownFacts)
 			d := &fakeGate{refuse: tc.err}
-			ic := &Interceptor{Decider: d, Viewer: d, Paused: func(string) *Pause { return pause }}
+			ic := &Interceptor{Decider: d, Viewer: d, Paused: func(string) *Pause { return pause }, CanDecide: func(context.Context, decide.Input) error { return tc.err }}
 			r := ic.Handle(context.Background(), Message{From: ann, Text: "which hosts?", Card: &w, Workspaces: []string{"personal"}})
 			require.Contains(t, r.Text, tc.want, tc.why)
 		}

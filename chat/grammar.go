@@ -63,6 +63,7 @@ type Command struct {
 	Code    string  // "1" to "6"
 	Option  int     // from 1
 	Text    string
+	ToAgent bool // a Question that ends the request, whatever the facts answer
 }
 
 // String returns text that parses to the same command.
@@ -83,6 +84,9 @@ func (c Command) String() string {
 		}
 		return c.Code
 	case Question:
+		if c.ToAgent {
+			return "? agent, " + c.Text
+		}
 		return join("?", c.Text)
 	case Option:
 		return string(rune('0' + c.Option))
@@ -196,7 +200,7 @@ func parseReply(text string, c Context) Command {
 		return requireSameCard(cmd, c)
 	}
 	if q, ok := strings.CutPrefix(text, "?"); ok {
-		return Command{Kind: Question, Text: trim(q)}
+		return parseQuestion(trim(q))
 	}
 	if code, rest, colon := cutCode(text); code != "" {
 		return parseCode(code, rest, colon, c)
@@ -205,6 +209,16 @@ func parseReply(text string, c Context) Command {
 		return Command{Kind: Question, Text: text}
 	}
 	return Command{Kind: Unclear}
+}
+
+// parseQuestion reads the text behind a question mark: "agent, …" is for the agent.
+func parseQuestion(text string) Command {
+	word, rest, _ := cutWhite(text)
+	switch LowerASCII(word) {
+	case "agent,", "agent:", "agente,", "agente:":
+		return Command{Kind: Question, Text: rest, ToAgent: rest != ""}
+	}
+	return Command{Kind: Question, Text: text}
 }
 
 // cutCode cuts a text after its code: a digit from 1 to 6, perhaps full-width, and perhaps with a
@@ -272,7 +286,7 @@ func parseAnswer(text string, c Context) Command {
 		if q = trim(q); q == "" {
 			return Command{Kind: Unclear, Problem: needsText, Code: "?"}
 		}
-		return Command{Kind: Question, Text: q}
+		return parseQuestion(q)
 	}
 	if text == "" {
 		return Command{Kind: Unclear}

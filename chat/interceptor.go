@@ -209,10 +209,12 @@ func without(keys []approval.Key, pending []approval.StoredPending) []approval.K
 // replyToCard acts on a reply to a card.
 func (t replier) replyToCard(ctx context.Context, cmd Command) Reply {
 	p := t.Card.Pending
-	if cmd.Kind == Question {
-		if r, done := t.answerFromFacts(ctx, cmd.Text); done {
-			return r
+	if cmd.Kind == Question && !cmd.ToAgent {
+		text := t.factsText(cmd.Text)
+		if text == "" {
+			text = t.style.renderer(p).askAgent(cmd.Text)
 		}
+		return t.ifUndecided(ctx, text)
 	}
 	a := t.decisionInput(cmd)
 	scope := a.Scope
@@ -245,39 +247,44 @@ func (t replier) decisionInput(cmd Command) decide.Input {
 	return a
 }
 
-// answerFromFacts answers a question from the ruling and the evidence if they
-// suffice. It writes nothing: the request stays pending.
-func (t replier) answerFromFacts(ctx context.Context, question string) (Reply, bool) {
+// AnswersFromFacts reports whether a message is a question that is answered without the agent: the
+// request goes on waiting.
+func (ic *Interceptor) AnswersFromFacts(m Message) bool {
+	cmd := m.Command()
+	return cmd.Kind == Question && !cmd.ToAgent && ic.newReplier(m).factsText(cmd.Text) != ""
+}
+
+// factsText answers a question from the ruling, the invocation and the evidence, "" if they do
+// not suffice.
+func (t replier) factsText(question string) string {
 	r := t.style.renderer(t.Card.Pending)
 	about := topicsOf(question)
 	if question == "" {
 		about = []topic{aboutWhy}
 	}
-	var text string
 	if len(about) == 1 && about[0] == aboutWhy {
-		if text = r.whyWaiting(); text == "" && question == "" {
-			text = t.WriteQuestion
+		if text := r.whyWaiting(); text != "" || question != "" {
+			return text
 		}
-	} else if facts, _, ok := r.factsAnswer(about); ok {
-		text = facts + "\n" + Format(t.StillWaiting, "id", Escape(t.Card.Pending.ShortID))
+		return t.WriteQuestion
 	}
-	if text == "" {
-		return Reply{}, false
+	if facts, _, ok := r.factsAnswer(about); ok {
+		return facts + "\n" + Format(t.StillWaiting, "id", Escape(t.Card.Pending.ShortID))
 	}
-	return t.ifUndecided(ctx, text)
+	return ""
 }
 
 // ifUndecided returns text if the request is pending. Otherwise the approver is told
 // what happened to it, and an unauthorized person learns nothing.
-func (t replier) ifUndecided(ctx context.Context, text string) (Reply, bool) {
+func (t replier) ifUndecided(ctx context.Context, text string) Reply {
 	if t.CanDecide == nil {
-		return Reply{Text: text}, true
+		return Reply{Text: text}
 	}
 	a := decide.Input{Key: t.Card.Key(), PendingSHA256: t.Card.SHA256, By: t.From, Via: t.Via}
 	if err := t.CanDecide(ctx, a); err != nil {
-		return t.refusalReply(err, a.Key.Workspace), true
+		return t.refusalReply(err, a.Key.Workspace)
 	}
-	return Reply{Text: text}, true
+	return Reply{Text: text}
 }
 
 // whyWaiting says why p needs an approver, "" if the ruling has no reason.
@@ -289,12 +296,13 @@ func (r renderer) whyWaiting() string {
 	return Format(r.WaitsBecause, "id", Escape(r.p.ShortID), "reasons", strings.Join(lines, "\n"))
 }
 
-// whySentBack says why a question went to the agent.
-func (r renderer) whySentBack(question string) string {
+// askAgent says what sending a question to the agent would do, and how.
+func (r renderer) askAgent(question string) string {
+	why := r.FactsInsufficient
 	if _, claimed, _ := r.factsAnswer(topicsOf(question)); claimed {
-		return r.OnlyUnverified
+		why = r.OnlyUnverified
 	}
-	return r.FactsInsufficient
+	return why + " " + Format(r.AskAgent, "id", Escape(r.p.ShortID), "text", Escape(question))
 }
 
 func (t replier) decide(ctx context.Context, a decide.Input, w *approval.StoredPending) Reply {
@@ -330,7 +338,7 @@ func (t replier) confirm(a decide.Input, d *approval.Decision, w *approval.Store
 	case approval.Overridden:
 		return Format(t.Overridden, "what", what, "text", r.quote(a.Override))
 	case approval.RequestMore:
-		return Format(t.SentBack, "what", what, "text", r.quote(a.Feedback)) + r.whySentBack(a.Feedback)
+		return Format(t.SentBack, "what", what, "text", r.quote(a.Feedback))
 	}
 	return Format(t.Answered, "text", r.quote(a.Text))
 }

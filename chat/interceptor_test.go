@@ -104,7 +104,7 @@ func TestHandleDecides(t *testing.T) {
 		}), "Approved: " + what},
 		{"5 npm test", &card, with(func(a *decide.Input) { a.Verdict, a.Code, a.Override = approval.Overridden, "5", "npm test" }), "Not run: " + what + ` · your change goes to the agent: "npm test"`},
 		{"6", &card, with(func(a *decide.Input) { a.Verdict, a.Scope, a.Code = approval.Approved, approval.Always, "6" }), "Approved: " + what},
-		{"? which team", &card, with(func(a *decide.Input) { a.Verdict, a.Feedback = approval.RequestMore, "which team" }), `Sent back to the agent: "which team"`},
+		{"? agent, which team", &card, with(func(a *decide.Input) { a.Verdict, a.Feedback = approval.RequestMore, "which team" }), `Sent back to the agent: "which team"`},
 		{"2", &ask, with(func(a *decide.Input) { a.Verdict, a.Text = approval.Answered, "dev" }), `Answered: "dev"`},
 		{"neither\nof them", &ask, with(func(a *decide.Input) { a.Verdict, a.Text = approval.Answered, "neither\nof them" }), `Answered: "neither\nof them"`},
 		{"deny a7f3b2c1", &ask, with(func(a *decide.Input) { a.Verdict = approval.Denied }), `Denied: "Which branch shall I build?"`},
@@ -135,7 +135,7 @@ func TestHandleDecidesNothing(t *testing.T) {
 		says string
 		why  string
 	}{
-		{"hello", &card, "Reply with 1, 2, 3", "never guessed"},
+		{"hello", &card, "Reply approve, deny, deny: <reason>", "never guessed"},
 		{"1 no wait", &card, "1 takes no text", ""},
 		{"4", &card, "4 needs text", ""},
 		{"2", &loose, "2 is not possible here: the request names no session", "what is not offered is not given"},
@@ -275,7 +275,7 @@ func TestHandlePending(t *testing.T) {
 
 func TestConfirmRepeatsTheFirstReply(t *testing.T) {
 	card := waiting()
-	for _, text := range []string{"1", "3 no", "4 quietly", "5 on Monday", "? why on earth"} {
+	for _, text := range []string{"1", "3 no", "4 quietly", "5 on Monday", "? agent, why on earth"} {
 		d := &fakeGate{waiting: []approval.StoredPending{card}}
 		m := Message{Text: text, Card: &card}
 		first := handle(d, m)

@@ -206,6 +206,8 @@ type messages struct {
 	StillWaiting        string
 	FactsInsufficient   string
 	OnlyUnverified      string
+	AskAgent            string
+	ToolSays            string
 	WriteQuestion       string
 	NonePending         string
 	PendingUnreadable   string

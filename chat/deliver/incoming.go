@@ -152,16 +152,18 @@ func (w *incomingText) handleReply(ctx context.Context, at messageRef) {
 		w.replyText(catalogFor(w.language).UnknownRequest)
 		return
 	}
-	if _, ok := w.Guard.May(at.key.Workspace, st.Pending, w.person); !ok {
+	name, ok := w.Guard.May(at.key.Workspace, st.Pending, w.person)
+	if !ok {
 		w.refuseSender(at.key)
 		return
 	}
+	w.person.Name = name // which may stand below the reply
 	text := w.text
 	switch at.verb {
 	case "4", "5":
 		text = at.verb + ": " + text
 	case "?":
-		text = "? " + text
+		text = "? " + strings.TrimLeft(text, "? ")
 	}
 	if !x.FullyShown && isPending(st.Story) && textApproves(text, st.Pending) {
 		w.replyText(w.renderer(w.language).notShown(st.Pending))

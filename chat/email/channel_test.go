@@ -544,8 +544,11 @@ func testQuestionsAboutFactsByMail(t *testing.T) {
 		require.Nil(t, w.decision(k), "still pending")
 	}
 	taken, answers := w.deliver(replyTo(card, annMail, "what files will be written?"))
+	require.Equal(t, Answered, taken.Status)
+	require.Contains(t, w.onlyEmail(answers).text, "The gate's facts do not answer that. Sending the question to the agent ends a7f3b2c1")
+	require.Nil(t, w.decision(k), "the approver is asked again")
+	taken, _ = w.deliver(replyTo(card, annMail, "? agent, what files will be written?"))
 	require.Equal(t, Decided, taken.Status)
-	require.Contains(t, w.onlyEmail(answers).text, "the gate's facts do not answer it")
 	require.Equal(t, approval.RequestMore, w.decision(k).Verdict)
 	w.writeRecord(k, approval.StatusRequestMore)
 	_, answers = w.deliver(replyTo(card, annMail, "who will be emailed?"))

@@ -40,7 +40,7 @@ func testRepliesDecide(t *testing.T) {
 		{"Deny because of\nthe hour", approval.Denied, func(d *approval.Decision) string { return d.Feedback }, "because of\nthe hour"},
 		{"reject it is late", approval.Denied, func(d *approval.Decision) string { return d.Feedback }, "it is late"},
 		{"deny a7f3b2c1 it is late", approval.Denied, func(d *approval.Decision) string { return d.Feedback }, "it is late"},
-		{"? who else will see it", approval.RequestMore, func(d *approval.Decision) string { return d.Feedback }, "who else will see it"},
+		{"? agent, who else will see it", approval.RequestMore, func(d *approval.Decision) string { return d.Feedback }, "who else will see it"},
 	} {
 		k := w.addNextPending("home")
 		card := w.onlyEmail(w.runAndTakeSent())
@@ -114,7 +114,7 @@ func testQuestionsByMail(t *testing.T) {
 		{"answer the one of yesterday", Decided, approval.Answered, "the one of yesterday"},
 		{"Answer main\nand next", Decided, approval.Answered, "main\nand next"},
 		{"deny", Decided, approval.Denied, ""},
-		{"? which ones are there", Decided, approval.RequestMore, ""},
+		{"? agent, which ones are there", Decided, approval.RequestMore, ""},
 		{"the one of yesterday", Unclear, "", ""}, // a mail program could write this
 		{"I am back on Monday", Unclear, "", ""},
 		{"3", Unclear, "", ""},

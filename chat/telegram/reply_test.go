@@ -42,7 +42,7 @@ func TestReplies(t *testing.T) {
 		{"4 but quietly,\nplease", "Approved: ", approval.StatusApproved, func(d *approval.Decision) string { return d.Note }, "but quietly,\nplease"},
 		{"5 tomorrow", "Not run: ", approval.StatusOverridden, func(d *approval.Decision) string { return d.Override }, "tomorrow"},
 		{"3 not now", "Denied: ", approval.StatusDenied, func(d *approval.Decision) string { return d.Feedback }, "not now"},
-		{"? who asked you", "Sent back to the agent", approval.StatusRequestMore, func(d *approval.Decision) string { return d.Feedback }, "who asked you"},
+		{"? agent, who asked you", "Sent back to the agent", approval.StatusRequestMore, func(d *approval.Decision) string { return d.Feedback }, "who asked you"},
 		{"approve a70000", "Approved: ", approval.StatusApproved, nil, ""},
 		{"/deny@permesso_bot a70000 go away", "Denied: ", approval.StatusDenied, func(d *approval.Decision) string { return d.Feedback }, "go away"},
 	} {
@@ -58,6 +58,21 @@ func TestReplies(t *testing.T) {
 			}
 			require.Empty(t, h.waitForText(m, " by ann at ").Buttons())
 		})
+	}
+}
+
+// A person may write a word, and their name below.
+func TestRepliesInWords(t *testing.T) {
+	h := newRig(t)
+	h.start()
+	for i, tc := range []struct {
+		text   string
+		status approval.Status
+	}{{"Yes, please.\nAnn", approval.StatusApproved}, {"va bene, grazie", approval.StatusApproved}, {"👎", approval.StatusDenied}, {"No, too early", approval.StatusDenied}} {
+		k := keyIn(personal, 1+i)
+		m := h.ask(k, ann, postRequest)
+		h.waitForReply(h.api.Reply(ann, ann, m.ID, tc.text))
+		require.Equal(t, tc.status, h.waitForResponse(k).Status, tc.text)
 	}
 }
 
@@ -95,7 +110,7 @@ func TestPrompts(t *testing.T) {
 	}{
 		{"✎ Allow with a note", "mind the tone", approval.StatusApproved, func(d *approval.Decision) string { return d.Note }},
 		{"✎ Change", "at 6", approval.StatusOverridden, func(d *approval.Decision) string { return d.Override }},
-		{"❓ Ask", "which meeting?", approval.StatusRequestMore, func(d *approval.Decision) string { return d.Feedback }},
+		{"❓ Ask", "agent, which meeting?", approval.StatusRequestMore, func(d *approval.Decision) string { return d.Feedback }},
 	} {
 		t.Run(tc.button, func(t *testing.T) {
 			h.t = t
@@ -111,7 +126,7 @@ func TestPrompts(t *testing.T) {
 			})
 			h.waitForReply(h.api.Reply(ann, family, prompt.ID, tc.text))
 			require.Equal(t, tc.status, h.waitForResponse(k).Status)
-			require.Equal(t, tc.text, tc.of(h.decisionOf(k)))
+			require.Equal(t, strings.TrimPrefix(tc.text, "agent, "), tc.of(h.decisionOf(k)))
 		})
 	}
 }
@@ -195,7 +210,7 @@ func TestPromptIsUsableBeforeItIsDurable(t *testing.T) {
 	h.tap(ann, m, "❓ Ask")
 	h.waitFor("the prompt on disk", func() bool { return strings.Contains(h.record(k), `"prompts"`) })
 	prompt := h.waitForMessage(ann, "a prompt", func(x botapi.Message) bool { return x.ForceReply })
-	text := h.api.Reply(ann, ann, prompt.ID, "which meeting?")
+	text := h.api.Reply(ann, ann, prompt.ID, "agent, which meeting?")
 	require.Equal(t, approval.StatusRequestMore, h.waitForResponse(k).Status)
 	free()
 	require.Contains(t, h.waitForReply(text).Text, "Sent back to the agent")

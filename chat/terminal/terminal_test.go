@@ -271,7 +271,7 @@ func TestCommandsNameTheRequest(t *testing.T) {
 		s.typeLine("pending")
 		s.waitFor("No pending approvals.")
 		s.typeLine("hm")
-		s.waitFor("Reply with 1, 2, 3")
+		s.waitFor("Reply approve, deny, deny: <reason>")
 	})
 }
 

@@ -61,6 +61,9 @@ func (a decisionForm) message() (text string, kind chat.Kind) {
 	case "3", "4", "5":
 		return strings.TrimSpace(a.code + ": " + a.text), chat.Menu
 	case "?":
+		if a.confirmed {
+			return "? agent, " + a.text, chat.Question
+		}
 		return "? " + a.text, chat.Question
 	case codeAnswer:
 		return a.text, chat.Free
@@ -104,13 +107,14 @@ func (v *visit) decide() {
 		v.fail(http.StatusUnprocessableEntity, v.w.NotUnderstood)
 		return
 	}
-	if a.runs() && !a.confirmed && needsConfirmation(p) && v.buttonOf(a, p) != "" && v.stillPending(a) {
-		v.confirm(a, p)
-		return
-	}
 	text, kind := a.message()
 	m := v.newMessage(text)
 	m.Card, m.Commands = &approval.StoredPending{Pending: p, SHA256: a.sha}, a.commands
+	ends := kind == chat.Question && !v.People.Interceptor(v.se.user).AnswersFromFacts(m)
+	if !a.confirmed && (ends || a.runs() && needsConfirmation(p)) && v.buttonOf(a, p) != "" && v.stillPending(a) {
+		v.confirm(a, p)
+		return
+	}
 	if cmd := m.Command(); cmd.Kind != kind || kind == chat.Unclear || kind == chat.Menu && cmd.Code != a.code {
 		v.fail(http.StatusUnprocessableEntity, v.w.NotUnderstood)
 		return
@@ -167,14 +171,18 @@ func (n *note) Lines() []string { return strings.Split(n.text, "\n") }
 
 type confirmPage struct {
 	*requestPage
-	Code, Text, Commands, Button string
+	Code, Text, Commands, Button, Careful string
 }
 
 // confirm asks for a confirmation on a separate page. It decides nothing.
 func (v *visit) confirm(a decisionForm, p *approval.Pending) {
 	r := v.newRequestPage(a.key, p)
 	r.SHA, r.State, r.Here = a.sha, stateWaiting, "confirm"
-	v.write(v.rw, http.StatusOK, "confirm", confirmPage{r, a.code, a.text, a.commands, v.buttonOf(a, p)})
+	careful := v.w.ConfirmText
+	if a.code == "?" {
+		careful = v.w.ConfirmAsk
+	}
+	v.write(v.rw, http.StatusOK, "confirm", confirmPage{r, a.code, a.text, a.commands, v.buttonOf(a, p), careful})
 }
 
 // buttonOf says what the decision of a form does: with a grant, the sentence of that.

@@ -69,7 +69,7 @@ func TestDecisions(t *testing.T) {
 		{"with a note", nil, url.Values{"code": {"4"}, "text": {"be quick"}}, decide.Input{Verdict: approval.Approved, Scope: approval.Once, Code: "4", Note: "be quick"}, "Approved"},
 		{"a change", nil, url.Values{"code": {"5"}, "text": {"say less"}}, decide.Input{Verdict: approval.Overridden, Code: "5", Override: "say less"}, "say less"},
 		{"always", nil, url.Values{"code": {"6"}}, decide.Input{Verdict: approval.Approved, Scope: approval.Always, Code: "6"}, "Approved"},
-		{"a question to the agent", nil, url.Values{"code": {"?"}, "text": {"which color has it?"}}, decide.Input{Verdict: approval.RequestMore, Feedback: "which color has it?"}, "which color"},
+		{"a question to the agent, confirmed", nil, url.Values{"code": {"?"}, "text": {"which color has it?"}, "sure": {"yes"}}, decide.Input{Verdict: approval.RequestMore, Feedback: "which color has it?"}, "which color"},
 		{"an option", question, url.Values{"code": {"option2"}}, decide.Input{Verdict: approval.Answered, Text: "next"}, "next"},
 		{"a free answer", question, url.Values{"code": {"answer"}, "text": {"neither"}}, decide.Input{Verdict: approval.Answered, Text: "neither"}, "neither"},
 		{
@@ -90,6 +90,21 @@ func TestDecisions(t *testing.T) {
 			require.True(t, strings.HasPrefix(attr(p.find("state"), "data-state"), "decided:"))
 		})
 	}
+}
+
+// A question that facts do not answer would end the request: a page asks first. One that they
+// answer is answered at once.
+func TestQuestionThatEndsTheRequestIsConfirmed(t *testing.T) {
+	w := newFixture(t)
+	b := w.login()
+	k := w.addRequest(1, nil)
+	p := b.decide(k, url.Values{"code": {"?"}, "text": {"which color has it?"}})
+	require.Equal(t, http.StatusOK, p.StatusCode)
+	require.Contains(t, innerText(p.find("careful")), "Sending it to the agent ends the request")
+	require.Equal(t, "?", attr(p.find("sure"), "value"))
+	p = b.follow(b.decide(k, url.Values{"code": {"?"}, "text": {"can it be undone?"}}))
+	require.Contains(t, innerText(p.find("note")), "is still pending")
+	require.Empty(t, w.decisions)
 }
 
 // A form that differs from those of the pages decides nothing.

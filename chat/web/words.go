@@ -32,6 +32,8 @@ type words struct {
 	BadForm         string
 	NotUnderstood   string
 	TaintsCleared   string
+	ConfirmText     string
+	ConfirmAsk      string
 }
 
 func catalog(language string) *words { return chat.Messages[words](language, "web") }

@@ -297,7 +297,8 @@ func TestTelegramFromASandbox(t *testing.T) {
 			m := s.submitAndWait(ask5)
 			s.tap(tgAnn, m, "❓ Ask")
 			prompt := s.awaitPrompt(m)
-			s.awaitReply(s.api.Reply(tgAnn, s.chat, prompt.ID, "which meeting?"), "Sent back to the agent")
+			s.awaitReply(s.api.Reply(tgAnn, s.chat, prompt.ID, "which meeting?"), "reply: ? agent, which meeting?")
+			s.awaitReply(s.api.Reply(tgAnn, s.chat, prompt.ID, "? agent, which meeting?"), "Sent back to the agent")
 			require.Equal(s.t, "which meeting?", *s.requireOutcome(approval.StatusRequestMore, 0).Feedback)
 			s.awaitText(m, "❓ Sent back by ann at ")
 		},
