@@ -2,27 +2,14 @@ package chat
 
 import (
 	"maps"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/messagestest"
 )
-
-// phrasesOf reads the lines of a corpus in testdata/chat/phrases.
-func phrasesOf(t *testing.T, name string) (all []string) {
-	b, err := os.ReadFile("../testdata/chat/phrases/" + name)
-	require.NoError(t, err)
-	for line := range strings.Lines(string(b)) {
-		if !strings.HasPrefix(line, "#") {
-			all = append(all, strings.ReplaceAll(strings.TrimSuffix(line, "\n"), `\n`, "\n"))
-		}
-	}
-	require.GreaterOrEqual(t, len(all), 200)
-	return all
-}
 
 var annsCard = Context{Reply: true, ID: cardID, Type: approval.TypeAction, Names: []string{"ann"}}
 
@@ -44,27 +31,22 @@ func verdictOf(c Command) string {
 }
 
 // Of the ways to approve or deny at most one of twenty is not understood, and none is misunderstood.
-func TestPhrasesThatDecide(t *testing.T) {
-	all := phrasesOf(t, "decide.txt")
+func TestPhrases(t *testing.T) {
+	deciding, other := messagestest.Phrases(t, "..")
 	var missed []string
-	for _, line := range all {
-		want, text, ok := strings.Cut(line, "\t")
-		require.True(t, ok, line)
-		got := verdictOf(Parse(text, annsCard))
+	for _, p := range deciding {
+		got := verdictOf(Parse(p.Text, annsCard))
 		if got == "unclear" {
-			missed = append(missed, text)
+			missed = append(missed, p.Text)
 			continue
 		}
-		require.Equal(t, want, got, "%q", text)
+		require.Equal(t, p.Verdict, got, "%q", p.Text)
 	}
-	t.Logf("%d of %d not understood: %q", len(missed), len(all), missed)
-	require.LessOrEqual(t, len(missed)*20, len(all))
-}
-
-func TestPhrasesThatDecideNothing(t *testing.T) {
-	for _, text := range phrasesOf(t, "neither.txt") {
-		c := Parse(text, annsCard)
-		require.Contains(t, []Kind{Unclear, Question}, c.Kind, "%q: %+v", text, c)
+	t.Logf("%d of %d not understood: %q", len(missed), len(deciding), missed)
+	require.LessOrEqual(t, len(missed)*20, len(deciding))
+	for _, p := range other {
+		c := Parse(p.Text, annsCard)
+		require.Contains(t, []Kind{Unclear, Question}, c.Kind, "%q: %+v", p.Text, c)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat/email/authentic"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
+	"github.com/permesso-dev/permesso/chat/messagestest"
 )
 
 func TestRepliesDecide(t *testing.T) { synctest.Test(t, testRepliesDecide) }
@@ -94,6 +95,33 @@ func testRepliesThatDecideNothing(t *testing.T) {
 		require.Equal(t, Decided, taken.Status, "the answer can be replied to")
 		require.True(t, w.decision(k).Approved)
 	}
+}
+
+// What people write in reply to a card, above its quotation.
+func TestPhrases(t *testing.T) { synctest.Test(t, testPhrases) }
+
+func testPhrases(t *testing.T) {
+	deciding, other := messagestest.Phrases(t, "../..")
+	w := newRig(t)
+	var missed []string
+	some := messagestest.Sample(t, deciding)
+	for _, p := range append(some, messagestest.Sample(t, other)...) {
+		k := w.addNextPending("home")
+		card := w.onlyEmail(w.runAndTakeSent())
+		_, _ = w.deliver(replyTo(card, annMail, p.Text+"\n\nOn Sat, 21 Nov 2026 at 12:00, permesso <permesso@gate.test> wrote:\n\n> "+strings.ReplaceAll(card.text, "\n", "\n> ")))
+		d := w.decision(k)
+		switch {
+		case p.Verdict == "":
+			require.Nil(t, d, "%q", p.Text)
+		case d == nil:
+			missed = append(missed, p.Text)
+		default:
+			require.Equal(t, p.Verdict != "deny", d.Verdict == approval.Approved, "%q", p.Text)
+			require.Equal(t, p.Verdict == "note", d.Note != "", "%q", p.Text)
+		}
+	}
+	t.Logf("%d of %d not understood: %q", len(missed), len(some), missed)
+	require.LessOrEqual(t, len(missed)*20, len(some)+40, "one of twenty, two more in a sample")
 }
 
 func TestQuestionsByMail(t *testing.T) { synctest.Test(t, testQuestionsByMail) }

@@ -1,8 +1,9 @@
-// Package messagestest checks that a section of the messages has the keys that a
-// package reads, and no others.
+// Package messagestest checks that a section of the messages has the keys that a package reads,
+// and no others. It also reads the phrases of people that every channel is tested with.
 package messagestest
 
 import (
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -54,4 +55,44 @@ func differences(at string, read any, want reflect.Type, known ...string) (found
 	}
 	slices.Sort(found)
 	return found
+}
+
+// Phrase is a reply to a card. Verdict is approve, note or deny; "" if it is no decision.
+type Phrase struct{ Verdict, Text string }
+
+// Phrases reads the corpus in testdata/chat/phrases: the ways to decide, and what decides nothing.
+// root is the path of the repository.
+func Phrases(t testing.TB, root string) (deciding, other []Phrase) {
+	t.Helper()
+	for _, name := range []string{"decide.txt", "neither.txt"} {
+		b, err := os.ReadFile(filepath.Join(root, "testdata/chat/phrases", name))
+		require.NoError(t, err)
+		for line := range strings.Lines(string(b)) {
+			line = strings.ReplaceAll(strings.TrimSuffix(line, "\n"), `\n`, "\n")
+			verdict, text, ok := strings.Cut(line, "\t")
+			switch {
+			case strings.HasPrefix(line, "#"):
+			case ok:
+				deciding = append(deciding, Phrase{verdict, text})
+			default:
+				other = append(other, Phrase{"", line})
+			}
+		}
+	}
+	require.GreaterOrEqual(t, min(len(deciding), len(other)), 200)
+	return deciding, other
+}
+
+// Sample is one of twenty of a list, all with PERMESSO_SOAK. It logs the seed.
+func Sample[T any](t testing.TB, all []T) (some []T) {
+	t.Helper()
+	if os.Getenv("PERMESSO_SOAK") != "" {
+		return all
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d of %d", seed%20, len(all))
+	for i := int(seed % 20); i < len(all); i += 20 {
+		some = append(some, all[i])
+	}
+	return some
 }

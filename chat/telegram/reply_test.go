@@ -10,8 +10,10 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/deliver"
+	"github.com/permesso-dev/permesso/chat/messagestest"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 
@@ -73,6 +75,35 @@ func TestRepliesInWords(t *testing.T) {
 		m := h.ask(k, ann, postRequest)
 		h.waitForReply(h.api.Reply(ann, ann, m.ID, tc.text))
 		require.Equal(t, tc.status, h.waitForResponse(k).Status, tc.text)
+	}
+}
+
+// What people write in reply to a card, over the Bot API.
+func TestPhrases(t *testing.T) {
+	deciding, other := messagestest.Phrases(t, "../..")
+	h := newRig(t)
+	h.start()
+	missed := 0
+	some := messagestest.Sample(t, deciding)
+	for i, p := range some {
+		k := keyIn(personal, 1+i)
+		m := h.ask(k, ann, postRequest)
+		if reply := h.waitForReply(h.api.Reply(ann, ann, m.ID, p.Text)); strings.Contains(reply.Text, "Not understood") {
+			missed++
+			continue
+		}
+		h.waitForResponse(k)
+		d := h.decisionOf(k)
+		require.Equal(t, p.Verdict != "deny", d.Verdict == approval.Approved, "%q", p.Text)
+		require.Equal(t, p.Verdict == "note", d.Note != "", "%q", p.Text)
+	}
+	require.LessOrEqual(t, missed*20, len(some)+40, "one of twenty, two more in a sample")
+	k := keyIn(personal, 1+len(some))
+	m := h.ask(k, ann, postRequest)
+	for _, p := range messagestest.Sample(t, other) {
+		h.waitForReply(h.api.Reply(ann, ann, m.ID, p.Text))
+		_, err := h.store.Read(t.Context(), approval.DocDecision, k)
+		require.ErrorIs(t, err, store.ErrMissing, "%q", p.Text)
 	}
 }
 
