@@ -16,10 +16,11 @@
 //	           without the dashes of a UUID; a grant has the id of the request
 //	           that it was given for
 //	reply    = to an action's card:
-//	             "1" | "2" | "3" | "6"
-//	             "3" white text          deny, with a reason
-//	             "4" white text          allow, with a note
-//	             "5" white text          do this instead
+//	             ( "1" | "2" | "6" ) [ polite ]
+//	             "3" [ text ]            deny, with a reason
+//	             "4" text                allow, with a note
+//	             "5" text                do this instead
+//	             words                   approve or deny, in known words
 //	             "?" [ white ] [ text ]  a question back
 //	             asked                   the same, in known words
 //	         | to a question's card:
@@ -29,10 +30,16 @@
 //	blanks   = one or more of space, tab
 //	white    = one or more of space, tab, CR, LF
 //
-// Line breaks inside text are kept. Only ASCII digits are codes: full-width and
-// Arabic-Indic digits, "1." and "1)" are not. An approval with one word too many
-// ("approve a7f3b2c1? no") is not understood and decides nothing. The same holds
-// for a code with text that it does not take.
+// Line breaks inside text are kept. A code is an ASCII or a full-width digit, perhaps with
+// one of ".):,!" behind it, and white or a colon before a text. An approval with one word too
+// many ("approve a7f3b2c1? no") is not understood and decides nothing. The same holds for a
+// code with text that it does not take, and for a digit that begins a sentence ("4 people will
+// be mailed, so no"), asks, or takes itself back. Behind "4:" any text is a note.
+//
+// Words decide if all of them are in the closed lists of one language: "yes, please",
+// "va bene", "👎". Behind a verb there may be a note or a reason: "approve, but be brief",
+// "deny: too early". A note with a negation, a condition or a question is none, and the reply
+// is not understood. Below there may be thanks and the person's name. See replyWords.
 //
 // An asked question is one sentence. All its words are in a closed list of one
 // language, one of them asks, and none of them can decide: "who will be
@@ -66,6 +73,6 @@
 //
 // A question about a request is answered from its evidence, its arguments and the ruling's
 // reasons if they answer it completely. Then nothing is written and the request stays
-// pending. Otherwise the question goes to the agent, and the approver is told so. If a
-// request resubmits one of the same client, the card says what changed.
+// pending. Otherwise the approver is told that the question would end the request; it goes to
+// the agent as "? agent, …". If a request resubmits one of the same client, the card says what changed.
 package chat

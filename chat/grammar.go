@@ -231,12 +231,12 @@ func cutCode(text string) (code, rest string, colon bool) {
 	if r < '1' || r > '6' {
 		return "", "", false
 	}
-	after, marked := text[size:], false
+	after := text[size:]
 	if after != "" && strings.ContainsRune(".):,!", rune(after[0])) {
-		colon, marked, after = after[0] == ':', true, after[1:]
+		colon, after = after[0] == ':', after[1:]
 	}
 	rest = strings.TrimLeft(after, white)
-	if rest == after && rest != "" && !(marked && colon) {
+	if rest == after && rest != "" && !colon {
 		return "", "", false
 	}
 	return string(r), rest, colon

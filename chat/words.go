@@ -195,8 +195,8 @@ func (w *replyWords) withoutSignature(text string, names []string) string {
 	for n := len(lines); n > 1; n = len(lines) {
 		last := trim(lines[n-1])
 		signed := strings.TrimLeft(last, "-–— ")
-		afterThanks := n > 2 && w.isPolite(lines[n-2], names)
-		if !w.isPolite(last, names) && !(w.isName(signed) && (signed != last || afterThanks)) {
+		marked := signed != last || n > 2 && w.isPolite(lines[n-2], names) // by a dash, or by thanks above
+		if isSignature := w.isPolite(last, names) || marked && w.isName(signed); !isSignature {
 			break
 		}
 		lines = lines[:n-1]
