@@ -329,7 +329,9 @@ func (t replier) confirm(a decide.Input, d *approval.Decision, w *approval.Store
 	switch d.Verdict {
 	case approval.Approved:
 		text := Format(t.Approved, "what", what)
-		if w == nil || w.Pending.ToolName != "" { // release-only: nothing starts on this host
+		if held := t.style.ApprovedInPause(a.Key.Workspace, d); held != "" {
+			text += "\n" + held
+		} else if w == nil || w.Pending.ToolName != "" { // release-only: nothing starts on this host
 			text += Format(t.RunBefore, "time", t.style.clock(d.RunBefore, d.DecidedAt))
 		}
 		return text + t.undoHint(d, w)

@@ -126,6 +126,7 @@ type messages struct {
 	AgentAsks        string
 	OnlyAnswer       string
 	PausedSince      string
+	ApprovedInPause  string
 	Reversible       string
 	Partial          string
 	Irreversible     string

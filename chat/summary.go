@@ -132,3 +132,10 @@ func (s Style) Headline(p *approval.Pending) string {
 
 // maxHeadQuestion is how many characters of a question precede the object.
 const maxHeadQuestion = 32
+
+// Action is what p would do, in one line: its verb and its object.
+func (s Style) Action(p *approval.Pending) string {
+	r := s.renderer(p)
+	r.anySecret = true // as in Line
+	return r.actAndBrief()
+}

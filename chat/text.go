@@ -296,7 +296,8 @@ func (s Style) Outcome(rec *approval.Record) string {
 	if by, via := resp.Decision.By, resp.Decision.Via; by != nil && via != nil && !resp.Decision.Auto {
 		line += Format(w.SettledBy, "by", Escape(clip(*by, maxValue)), "via", Escape(clip(*via, maxValue)))
 	}
-	if resp.Error != nil && rec.Status != approval.StatusDenied && rec.Status != approval.StatusExpired {
+	approved := resp.Decision.Via != nil && *resp.Decision.Via != "gate" // "gate": no person decided in time
+	if resp.Error != nil && rec.Status != approval.StatusDenied && (rec.Status != approval.StatusExpired || approved) {
 		r := s.renderer(&approval.Pending{})
 		line += Format(w.SettledError, "error", r.short(*resp.Error))
 	}
