@@ -119,6 +119,7 @@ type Gate struct {
 	Now               func() time.Time                  // nil: time.Now
 	Changed           func(approval.Key)                // called when a request becomes pending or gets its response; may be nil
 	Accepted          func(approval.Key)                // called when a submission is durable, before its caller gets the result; may be nil
+	Limited           func(workspace string)            // called when a limit refuses a request; may be nil
 	ResponseRetention time.Duration                     // of responses; 0: DefaultResponseRetention
 	RecordRetention   time.Duration                     // retention of records; 0: DefaultRecordRetention
 	Health            func(p Degradation, present bool) // called when the gate becomes degraded or healthy; may be nil

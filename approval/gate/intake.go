@@ -3,6 +3,7 @@ package gate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -293,6 +294,9 @@ func (g *Gate) refuseWith(ctx context.Context, s *state, ruling approval.Ruling,
 	if !g.limits(s.key.Workspace).all.AllowN(s.now, 1) && !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
 		return g.delayRefusal(s)
 	}
+	if code := mainReason(ruling).Code; strings.HasPrefix(code, "rate_") || strings.HasPrefix(code, "cost_") {
+		g.limited(s.key.Workspace)
+	}
 	return false, g.refuse(ctx, s, approval.StatusAutoRejected, ruling, text)
 }
 
@@ -302,6 +306,9 @@ func (g *Gate) refuseLimited(ctx context.Context, s *state, st approval.Status, 
 	text := say(g.Words, why)
 	if !g.limits(s.key.Workspace).refused.AllowN(s.now, 1) {
 		return g.delayRefusal(s)
+	}
+	if errors.Is(reason, submit.ErrLimitReached) {
+		g.limited(s.key.Workspace)
 	}
 	if s.submission != nil {
 		g.reject(s.submission, fmt.Errorf("%w: %s", reason, text))
@@ -319,6 +326,7 @@ func (g *Gate) refuseLimited(ctx context.Context, s *state, st approval.Status, 
 // refusals.
 func (g *Gate) delayRefusal(s *state) (waiting bool, err error) {
 	if s.submission != nil {
+		g.limited(s.key.Workspace)
 		g.reject(s.submission, fmt.Errorf("%w: too many refused requests from this workspace", submit.ErrLimitReached))
 		return true, nil
 	}

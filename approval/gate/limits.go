@@ -95,6 +95,13 @@ func (g *Gate) Reconfigured() {
 	}
 }
 
+// limited reports a request that a limit refuses: no approver sees it.
+func (g *Gate) limited(ws string) {
+	if g.Limited != nil {
+		g.Limited(ws)
+	}
+}
+
 // lineUp makes a request wait until its workspace may refuse one more. So a backlog costs
 // what may be refused of it, however long it is.
 func (g *Gate) lineUp(k approval.Key) {

@@ -57,6 +57,8 @@ func TestLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newRig(t, options{frozenClock: true, inline: true, limits: c.limits})
+			var limited []string
+			h.gate.Limited = func(ws string) { limited = append(limited, ws) }
 			for n := range c.good {
 				h.writeRequest(key(n), request(key(n), c.tool, ""))
 				h.step(key(n))
@@ -67,6 +69,7 @@ func TestLimits(t *testing.T) {
 			h.step(over)
 			require.Equal(t, c.want, h.outcome(over))
 			require.True(t, h.isSettled(over))
+			require.Equal(t, []string{personal}, limited, "each refusal is reported once")
 
 			neighbor := keyIn(other, 5000)
 			h.writeRequest(neighbor, request(neighbor, c.tool, ""))

@@ -128,7 +128,11 @@ func (g *Gate) apply(ctx context.Context, m move.Move, s *state) (waiting bool, 
 	case move.EndToolGone, move.EndToolChanged:
 		return false, g.endTool(ctx, s, m)
 	case move.EndLate:
-		return false, g.endDecided(ctx, s, approval.StatusExpired, "approved in time, not run: the gate was down")
+		why := "approved in time, not run: the gate was down"
+		if g.keyPaused(s.key) {
+			why = "approved in time, not run: the workspace was paused"
+		}
+		return false, g.endDecided(ctx, s, approval.StatusExpired, why)
 	case move.EndVerdict:
 		return false, g.endVerdict(ctx, s)
 	case move.DropRequest:

@@ -124,6 +124,8 @@ func TestSubmitTakenID(t *testing.T) {
 
 func TestSubmitRejects(t *testing.T) {
 	h := newRig(t, options{frozenClock: true, inline: true, limits: approval.Limits{Pending: 2, PerMinute: 6, RequestSize: 1000}})
+	limited := 0
+	h.gate.Limited = func(string) { limited++ }
 	refused := func(k approval.Key, body string, from submit.Origin, want error) {
 		t.Helper()
 		_, err := h.submit(k, body, from)
@@ -139,7 +141,9 @@ func TestSubmitRejects(t *testing.T) {
 		_, err := h.submit(key(10+n), request(key(10+n), "run", ""), apiClient)
 		require.NoError(t, err)
 	}
+	require.Zero(t, limited)
 	refused(key(12), request(key(12), "run", ""), apiClient, submit.ErrLimitReached)
+	require.Equal(t, 1, limited)
 	for range 6 {
 		_, err := h.submit(key(1), "no", apiClient)
 		if errors.Is(err, submit.ErrLimitReached) {
