@@ -36,7 +36,7 @@ type Traits struct {
 	Named   bool   // texts may begin with "@" and the bot's name, which the adapter passes to Inbox.SetName
 	// Letters composes the messages if they are letters; nil: they are not. See the package's section about them.
 	Letters  Composer
-	Outcomes bool // letters only: an approver who was asked and did not decide here gets the outcome
+	Outcomes bool // letters only: an approver who was asked and did not decide here gets each outcome
 }
 
 // Composer composes letters.

@@ -30,7 +30,7 @@ func (s *session) ask(ws Workspace, k approval.Key, st status) error {
 	}
 	p := s.sent.record(k)
 	for _, x := range p.Copies {
-		if needsWork(p, x, st) {
+		if s.needsWork(p, x, st) {
 			s.queueCopy(k, x, s.untilRetry(x))
 		}
 		if x.Digest != "" && x.SentAt.IsZero() {
@@ -138,15 +138,15 @@ func (s *session) addCopy(p *sentRecord, to Place, st status) *sentCopy {
 }
 
 // needsWork reports whether a copy has to be sent or edited. It is cheap: it renders nothing.
-func needsWork(p *sentRecord, x *sentCopy, st status) bool {
+func (s *session) needsWork(p *sentRecord, x *sentCopy, st status) bool {
 	switch {
 	case x.Letter != "":
-		return x.isDue(st)
+		return s.isDue(p, x, st)
 	case x.StaleReason != "":
 		return true
 	case !isPending(st.Story):
 		to := st.targetPhase(p, x)
-		return x.Phase != to && (x.Message != "" || to == phaseOver)
+		return s.hasToTell(p, x, st) || x.Phase != to && (x.Message != "" || to == phaseOver)
 	case x.MaybeSent && x.Message == "", x.Digest != "" && !x.CardWanted:
 		return false
 	case x.Message == "", x.Phase == phaseUnsent:
@@ -179,7 +179,7 @@ func (s *session) syncCopy(ctx context.Context, k approval.Key, n int) error {
 		}
 		p := s.sent.record(k)
 		x := p.byNumber(n)
-		if x == nil || !needsWork(p, x, st) {
+		if x == nil || !s.needsWork(p, x, st) {
 			return nil
 		}
 		if x.StaleReason != "" || !isPending(st.Story) {

@@ -21,6 +21,7 @@ type catalog struct {
 	SentToAgent    string
 	OutcomeFollows string
 	Undone         string
+	Aftermath      map[approval.Status]string
 	UnknownRequest string
 	AskedElsewhere string
 	Replaced       string
@@ -61,6 +62,7 @@ type catalog struct {
 	Reminder        string
 	Recall          string
 	DocumentCaption string
+	Limited         string
 }
 
 func catalogFor(language string) *catalog { return chat.Messages[catalog](language, "deliver") }

@@ -173,7 +173,10 @@ func (w *incomingText) handleReply(ctx context.Context, at messageRef) {
 		session: w.session, person: w.person, language: w.language, key: at.key, status: st, sha256: p.SHA256,
 		workspaces: []string{at.key.Workspace},
 	}
-	reply, _ := a.submit(ctx, text)
+	reply, acted := a.submit(ctx, text)
+	if acted {
+		w.notePauseTold(ctx, at.key, w.At)
+	}
 	w.replyText(reply)
 }
 
@@ -211,6 +214,7 @@ func (w *incomingText) handleCommand(ctx context.Context) {
 	r := ic.Handle(ctx, m)
 	w.log(r.Err)
 	if r.Acted {
+		w.notePauseTold(ctx, r.Key, w.At)
 		w.touch(r.Key)
 	}
 	w.replyText(r.Text)

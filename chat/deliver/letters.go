@@ -49,12 +49,12 @@ func (s *session) tooLate(st status) bool {
 	return s.traits.Letters != nil && !s.now().Before(st.Pending.ExpiresAt)
 }
 
-// isDue reports whether a letter has to be sent: the card, or the outcome.
-func (x *sentCopy) isDue(st status) bool {
+// isDue reports whether a letter has to be sent: the card, the outcome, or that it waits for the end of a pause.
+func (s *session) isDue(p *sentRecord, x *sentCopy, st status) bool {
 	if isPending(st.Story) {
 		return x.Message == "" && x.Failure == ""
 	}
-	return st.Record != nil && x.Phase != phaseOver
+	return st.Record != nil && x.Phase != phaseOver || s.hasToTell(p, x, st)
 }
 
 // updateLetters adds a letter for each approver who was not asked yet. A letter that was sent is never withdrawn:
@@ -86,8 +86,10 @@ func (s *session) syncLetter(ctx context.Context, k approval.Key, n int) error {
 	p := s.sent.record(k)
 	x := p.byNumber(n)
 	switch {
-	case !known || x == nil || !x.isDue(st):
+	case !known || x == nil || !s.isDue(p, x, st):
 		return errIdle
+	case s.hasToTell(p, x, st):
+		return s.tell(ctx, k, x, st)
 	case !isPending(st.Story):
 		return s.sendOutcome(ctx, k, x, st)
 	case p.SHA256 != st.SHA256 || s.tooLate(st):
@@ -189,7 +191,7 @@ func (s *session) settleLetters(k approval.Key, p *sentRecord, st status) error 
 	}
 	delete(s.missingSince, k)
 	for _, x := range p.Copies {
-		if x.isDue(st) {
+		if s.isDue(p, x, st) {
 			s.queueCopy(k, x, s.outcomeAfter(x, st))
 		}
 	}
@@ -273,13 +275,16 @@ func (s *session) closeRecord(p *sentRecord) error {
 // wantsOutcome reports whether an approver gets the outcome. An approver who decided here knows it from the
 // answer, and gets another letter only after a failure.
 func (s *session) wantsOutcome(x *sentCopy, st status) bool {
-	if !s.traits.Outcomes || x.Message == "" && !x.Unconfirmed || s.now().Sub(st.Record.EndedAt) > maxOutcomeAge {
+	if x.Message == "" && !x.Unconfirmed || s.now().Sub(st.Record.EndedAt) > maxOutcomeAge {
 		return false
+	}
+	if !s.DecidedBy(st.Decision, x.Chat) {
+		return s.traits.Outcomes
 	}
 	failures := []approval.Status{
 		approval.StatusFailed, approval.StatusInterrupted, approval.StatusExpired, approval.StatusCancelled,
 	}
-	return !s.DecidedBy(st.Decision, x.Chat) || slices.Contains(failures, st.Record.Status)
+	return slices.Contains(failures, st.Record.Status)
 }
 
 // DecidedBy reports whether a user of this channel made a decision; d may be nil.

@@ -200,7 +200,11 @@ func (p renderer) outcomeLines(story read.Story) []string {
 	}
 	switch {
 	case story.Record == nil && d != nil && d.Approved:
-		lines = append(lines, p.OutcomeFollows)
+		held := ""
+		if story.Claim == nil {
+			held = p.ApprovedInPause(story.Pending.SourceGroup, d)
+		}
+		lines = append(lines, cmp.Or(held, p.OutcomeFollows))
 	case story.Record != nil && (d == nil || string(story.Record.Status) != string(d.Verdict)):
 		lines = append(lines, Truncate(p.Outcome(story.Record), p.maxText/8))
 	}

@@ -52,6 +52,8 @@ type sentCopy struct {
 	CardWanted  bool              `json:"opened,omitzero"`   // … and a user asked for the card as well
 	SessionID   string            `json:"life"`              // the session that created it
 	Prompts     []prompt          `json:"prompts,omitzero"`
+	Told        aftermath         `json:"told,omitzero"`     // the last one that was told in a new message
+	Tellings    int               `json:"tellings,omitzero"` // of the next one, with an unknown result
 
 	Letter      ID        `json:"letter,omitzero"` // the ID of a letter, sent or not; "": it is none
 	Title       string    `json:"title,omitzero"`

@@ -27,6 +27,7 @@ type session struct {
 	listButtons listButtons
 	digests     digests
 	feeds       feeds
+	limited     limitedCounts
 	name        atomic.Pointer[string] // the bot's, once known
 	nameKnown   chan struct{}          // closed when the adapter has set it in this session
 	nameOnce    sync.Once
@@ -55,6 +56,7 @@ func (c *Channel) newSession(ctx context.Context) (*session, error) {
 		refusals:    refusals{at: map[ID][]time.Time{}},
 		listButtons: listButtons{buttons: map[string]listButton{}},
 		feeds:       feeds{open: map[string]*feed{}},
+		limited:     limitedCounts{of: map[string]*limitedCount{}},
 
 		missingSince: map[approval.Key]time.Time{}, reported: map[ID]bool{},
 	}
@@ -207,6 +209,7 @@ func (s *session) reconcileAll(ctx context.Context) {
 	s.clearChatWarnings()
 	s.refreshDigests()
 	s.sendMorningMessages()
+	s.tellLimited()
 	s.warnUnasked(waiting)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 const (
@@ -25,7 +26,8 @@ const (
 // status is a request's story with what its cards show.
 type status struct {
 	read.Story
-	undoable bool // the decision created a grant that its card can revoke
+	undoable bool        // the decision created a grant that its card can revoke
+	pause    *chat.Pause // of its workspace; nil: it is not paused
 }
 
 // label is the short ID of the card. The first digits of the ID may be another card's: they serve a request of which
@@ -47,6 +49,9 @@ func (s *session) status(ctx context.Context, k approval.Key) (status, error) {
 		return status{}, err
 	}
 	st := status{Story: story}
+	if s.Interceptor.Paused != nil {
+		st.pause = s.Interceptor.Paused(k.Workspace)
+	}
 	if d := story.Decision; d != nil && d.Verdict == approval.Approved && story.Record != nil && story.Pending != nil && s.Interceptor.Revoker != nil {
 		st.undoable = s.now().Before(d.DecidedAt.Add(undoWindow)) && s.Interceptor.Revoker.Given(story.Pending, d) != nil
 	}
@@ -79,7 +84,7 @@ func (s *session) settle(k approval.Key, p *sentRecord, st status) error {
 		after = outcomeDelay
 	}
 	for _, x := range p.Copies {
-		if needsWork(p, x, st) {
+		if s.needsWork(p, x, st) {
 			s.queueCopy(k, x, after)
 		}
 		if x.Digest != "" {
@@ -121,6 +126,9 @@ func (s *session) closeCard(ctx context.Context, k approval.Key, x *sentCopy, st
 	p := s.sent.record(k)
 	if p == nil {
 		return nil
+	}
+	if s.hasToTell(p, x, st) {
+		return s.tell(ctx, k, x, st)
 	}
 	to := st.targetPhase(p, x)
 	if x.StaleReason != "" {

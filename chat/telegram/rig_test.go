@@ -51,6 +51,7 @@ type rig struct {
 	handler *fakeHandler
 	revoker *fakeGrants
 	changes chan approval.Key
+	pause   fakePause
 
 	mu         sync.Mutex
 	workspaces []deliver.Workspace
@@ -134,7 +135,7 @@ func (h *rig) openGate() {
 		Gate: func(g *gate.Gate) {
 			_, policy := g.Config()
 			g.Config = func() (gate.Settings, gate.Policy) { return h, policy }
-			g.Executor, g.Changed = h.handler, h.changed
+			g.Executor, g.Changed, g.Pauses = h.handler, h.changed, &h.pause
 		},
 	})
 	g.Open()

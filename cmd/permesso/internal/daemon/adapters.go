@@ -225,7 +225,7 @@ func openTelegram(s *server, changes <-chan approval.Key) (channel, error) {
 		a.Webhook = &telegram.Webhook{Listen: w.Listen, URL: w.URL, Secret: secret}
 	}
 	c := r.deliver(a, notes, changes, TelegramPlaces, func() bool { return cfg.Feed })
-	return channel{run: c.Run, alert: c.Alert}, nil
+	return channel{run: c.Run, alert: c.Alert, limited: c.Limited}, nil
 }
 
 // TelegramPlaces returns the chats of a workspace: the configured chat, or the private chats of its approvers.

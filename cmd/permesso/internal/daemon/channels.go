@@ -28,6 +28,8 @@ type channel struct {
 	run   func(ctx context.Context) error
 	alert func(workspace, text string) // sends a sentence to a workspace's approvers; nil: it cannot
 	mails *email.Adapter               // takes emails from the HTTP API; nil: it does not
+	// limited counts a request that a limit refused; nil: it is not told here.
+	limited func(workspace string)
 }
 
 // kind is one kind of channel. A change of settings restarts the channel; nil
@@ -223,6 +225,17 @@ func (c *channels) alert(from, ws, text string) {
 	for name, w := range c.active {
 		if w.now.alert != nil && name != from {
 			go w.now.alert(ws, text)
+		}
+	}
+}
+
+// limited tells every channel of a request that a limit refused.
+func (c *channels) limited(ws string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range c.active {
+		if w.now.limited != nil {
+			w.now.limited(ws)
 		}
 	}
 }

@@ -234,7 +234,7 @@ func (s *server) newGate() *gate.Gate {
 	return &gate.Gate{
 		Store: s.Store, Seal: s.keys.Seal, Receipts: s.keys.Signer,
 		Grants: s.memory, Executor: s.runner, Audit: s.audit,
-		Config: s.Live.Config, Pauses: &ipc.PauseGuard{Store: s.Store}, Words: chat.Words{}, Log: s.log, Changed: s.changed,
+		Config: s.Live.Config, Pauses: &ipc.PauseGuard{Store: s.Store}, Words: chat.Words{}, Log: s.log, Changed: s.changed, Limited: s.limited,
 		Host: home.NewHostFiles(s.Home), HoldsSecret: home.HoldsSecret,
 		ResponseRetention: s.Config.Retention.Responses, RecordRetention: s.Config.Retention.Records, Health: s.setDegraded,
 	}
@@ -250,6 +250,12 @@ func (s *server) changed(k approval.Key) {
 	}
 	if s.channels != nil { // sweep has no channels
 		s.channels.changed(k)
+	}
+}
+
+func (s *server) limited(ws string) {
+	if s.channels != nil { // as in changed
+		s.channels.limited(ws)
 	}
 }
 
