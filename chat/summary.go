@@ -139,3 +139,23 @@ func (s Style) Action(p *approval.Pending) string {
 	r.anySecret = true // as in Line
 	return r.actAndBrief()
 }
+
+// Label is the verb and the target of p, for a button. The verb is cut, so that the target is seen.
+func (s Style) Label(p *approval.Pending) string {
+	r := s.renderer(p)
+	r.anySecret = true // as in Line
+	if p.Type == approval.TypeQuestion {
+		return "? " + r.brief()
+	}
+	verb, _ := r.verb()
+	if kept := clip(verb, maxLabelVerb); kept != verb {
+		verb = kept + "…"
+	}
+	if p.Target == "" {
+		return verb + " · " + r.brief()
+	}
+	return verb + " · " + r.target()
+}
+
+// maxLabelVerb is how many characters of a verb a label has.
+const maxLabelVerb = 16

@@ -38,7 +38,7 @@ func (s *session) ask(ws Workspace, k approval.Key, st status) error {
 		}
 		s.warnUndeliverable(k, x, st)
 	}
-	return s.remind(k, p, st)
+	return nil
 }
 
 // placesFor leaves out the private chats of approvers whom the request is not for.
@@ -92,7 +92,7 @@ func (s *session) updateCopies(p *sentRecord, ws Workspace, k approval.Key, st s
 		for _, x := range p.Copies {
 			x.StaleReason = staleReplaced
 		}
-		p.SHA256, p.CreatedAt, p.RecalledAt, p.Reminded = st.SHA256, s.now().UTC(), time.Time{}, false
+		p.SHA256, p.CreatedAt, p.Reminded = st.SHA256, s.now().UTC(), false
 	}
 	for _, x := range p.Copies {
 		if x.StaleReason == "" && !slices.ContainsFunc(ws.Places, x.isIn) {

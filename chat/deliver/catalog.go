@@ -61,6 +61,8 @@ type catalog struct {
 	FeedTitle       string
 	Reminder        string
 	Recall          string
+	Reminders       string
+	Recalls         string
 	DocumentCaption string
 	Limited         string
 }

@@ -33,7 +33,6 @@ type digest struct {
 	Requests  []string  `json:"requests"` // IDs, oldest first
 	Added     time.Time `json:"added"`    // when the last ID was added
 	Title     string    `json:"title,omitzero"`
-	Reminded  bool      `json:"reminded,omitzero"`
 	rendered  string    // last text sent in this session
 }
 
@@ -224,29 +223,14 @@ func (s *session) renderDigest(ctx context.Context, d *digest) (msg Message, ope
 	return list(append([]string{title}, shown...), buttons), open, nil
 }
 
-// remindOfDigest sends one reminder of a digest.
-func (s *session) remindOfDigest(id string) {
-	s.digests.mu.Lock()
-	defer s.digests.mu.Unlock()
-	d := s.digests.all[id]
-	if d == nil || d.Reminded || d.Message == "" {
-		return
+// openLine is the line of a pending request in a list, and the button that shows its card. Both have its number in
+// the list.
+func (s *session) openLine(t renderer, n int, w *approval.Pending, chatID ID) (line string, button []Button) {
+	number := strconv.Itoa(n)
+	if o := s.openNonce(approval.Key{Workspace: w.SourceGroup, ID: w.RequestID}, chatID); o != "" {
+		button = []Button{{Truncate(number+" · "+t.Label(w), maxOptionText), verbOpen + ":" + o}}
 	}
-	next := *d
-	next.Reminded = true
-	if err := s.saveDigest(&next); err != nil {
-		s.log(err)
-		return
-	}
-	s.outbox.put(d.Chat, job{rank: rankNotice, lossy: true, do: func(ctx context.Context) error {
-		_, open, err := s.renderDigest(ctx, &next)
-		if err != nil || open == 0 {
-			return err
-		}
-		msg := plain(chat.Format(catalogFor(next.Language).WaitingCount, "n", strconv.Itoa(open)))
-		_, err = s.send(ctx, next.address(), msg.follow(next.Message).silent(s.isQuiet(approval.Key{Workspace: next.Workspace})))
-		return err
-	}}, 0)
+	return Truncate(number+" · "+t.Line(w), min(maxLineLength, t.maxText/(maxLines+2))), button
 }
 
 // refreshDigests queues the digests that were not rendered or sent in this session.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,72 +13,136 @@ import (
 )
 
 const (
-	// recallInterval is the minimum time between two reminders after restarts.
+	// recallInterval is the minimum time between two recalls of a card after restarts. The recall of a younger card
+	// is silent.
 	recallInterval = 10 * time.Minute
+	// recallDelay is how long a reminder waits for decisions that were made while the daemon was stopped.
+	recallDelay = 2 * time.Second
 	// askTimeout is how long a request may lack a sent card before the operator is warned.
 	askTimeout = time.Minute
 )
 
-// remind sends a reminder of a pending request: after a restart, and once halfway to its deadline.
-func (s *session) remind(k approval.Key, p *sentRecord, st status) error {
+// reminder is one message about all that waits in a place.
+type reminder struct {
+	due, recall, silent bool
+	language            string
+	waiting             []remindedCopy
+}
+
+// remindedCopy is a waiting request with its copy in the place.
+type remindedCopy struct {
+	key    approval.Key
+	number int
+	late   bool // the reminder is not too early for it
+}
+
+// remind reminds each place of what waits there: after a restart, and when a request is halfway to its deadline.
+func (s *session) remind(ctx context.Context, waiting []approval.StoredPending) {
 	if s.traits.Letters != nil {
-		return nil
+		return
 	}
-	cards, now, w := p.sentCards(), s.now(), st.Pending
-	recall := len(cards) > 0 && s.firstPass && cards[0].SessionID != s.id && now.Sub(later(p.RecalledAt, cards[len(cards)-1].SentAt)) >= recallInterval
-	remind := !p.Reminded && !now.Before(w.Timestamp.Add(w.ExpiresAt.Sub(w.Timestamp)/2))
-	if !recall && !remind {
-		return nil
-	}
-	// Recorded first: a missing reminder is better than a repeated one.
-	err := s.sent.update(k, func(p *sentRecord) error {
-		if recall {
-			p.RecalledAt = now.UTC()
+	places := map[Address]*reminder{}
+	for _, w := range waiting {
+		k := w.Key()
+		p := s.sent.record(k)
+		if p == nil || p.SHA256 != w.SHA256 {
+			continue
 		}
-		p.Reminded = p.Reminded || remind
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for _, x := range p.Copies {
-		if x.Digest != "" && !x.CardWanted {
-			s.remindOfDigest(x.Digest)
+		for _, x := range p.Copies {
+			if x.StaleReason != "" || x.MaybeSent || x.SentAt.IsZero() {
+				continue
+			}
+			r := places[x.address()]
+			if r == nil {
+				r = &reminder{silent: true, language: x.Language}
+				places[x.address()] = r
+			}
+			s.addTo(ctx, r, w.Pending, p, x)
 		}
 	}
-	for _, x := range cards {
-		t := s.renderer(x.Language)
-		sentence := t.Reminder
-		if recall {
-			sentence = t.Recall
+	for at, r := range places {
+		if r.due {
+			s.queueReminder(at, r)
 		}
-		s.replyToCard(k, x, plain(chat.Format(sentence, "id", w.ShortID, "time", t.timeOfDay(w.ExpiresAt))))
 	}
-	return nil
 }
 
-// sentCards are the copies that a user can reply to.
-func (p *sentRecord) sentCards() []*sentCopy {
-	unsent := func(x *sentCopy) bool { return x.Message == "" || x.StaleReason != "" }
-	return slices.DeleteFunc(slices.Clone(p.Copies), unsent)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// replyToCard sends a reply to a card. It may be lost.
-func (s *session) replyToCard(k approval.Key, x *sentCopy, msg Message) {
-	s.outbox.put(x.Chat, job{rank: rankNotice, lossy: true, do: func(ctx context.Context) error {
+// addTo adds a request to a reminder.
+func (s *session) addTo(ctx context.Context, r *reminder, w *approval.Pending, p *sentRecord, x *sentCopy) {
+	k := approval.Key{Workspace: w.SourceGroup, ID: w.RequestID}
+	now, life := s.now(), w.ExpiresAt.Sub(w.Timestamp)
+	age := now.Sub(w.Timestamp)
+	recall := s.firstPass && x.SessionID != s.id && now.Sub(x.RecalledAt) >= recallInterval
+	remind := !x.Reminded && !p.Reminded && age >= life/2
+	if recall || remind {
 		if story, err := s.Viewer.Story(ctx, k); err != nil || !isPending(story) {
-			return nil //nolint:nilerr // no longer pending: no reminder
+			return
 		}
-		_, err := s.send(ctx, x.address(), msg.follow(x.Message).silent(s.isQuiet(k)))
+	}
+	r.due, r.recall = r.due || recall || remind, r.recall || recall
+	if remind || recall && now.Sub(x.SentAt) >= recallInterval {
+		r.silent = r.silent && s.isQuiet(k)
+	}
+	r.waiting = append(r.waiting, remindedCopy{k, x.Number, age >= life/4})
+}
+
+// queueReminder queues a reminder. It is recorded first: a missing reminder is better than a repeated one.
+func (s *session) queueReminder(at Address, r *reminder) {
+	for _, c := range r.waiting {
+		err := s.sent.update(c.key, changeCopy(c.number, func(x *sentCopy) {
+			if s.firstPass {
+				x.RecalledAt = s.now().UTC()
+			}
+			x.Reminded = x.Reminded || c.late && !r.silent
+		}))
+		if err != nil {
+			s.logAskError(c.key, err)
+			return
+		}
+	}
+	s.outbox.put(at.Chat, job{rank: rankNotice, lossy: true, do: func(ctx context.Context) error {
+		msg, err := s.renderReminder(ctx, at, r)
+		if err != nil || msg.Text() == "" {
+			return err
+		}
+		_, err = s.send(ctx, at, msg.silent(r.silent))
 		return err
-	}}, 0)
+	}}, recallDelay/firstRetry*s.outbox.retryUnit)
+}
+
+// renderReminder renders what still waits: one request as a reply to its card, several as a list.
+func (s *session) renderReminder(ctx context.Context, at Address, r *reminder) (Message, error) {
+	t := s.renderer(r.language)
+	one, all, after := t.Reminder, t.Reminders, ID("")
+	if r.recall {
+		one, all = t.Recall, t.Recalls
+	}
+	var open []*approval.Pending
+	for _, c := range r.waiting {
+		story, err := s.Viewer.Story(ctx, c.key)
+		if err != nil {
+			return Message{}, err
+		}
+		if x := s.sent.record(c.key).byNumber(c.number); x != nil && isPending(story) {
+			open, after = append(open, story.Pending), s.messageOf(x)
+		}
+	}
+	switch len(open) {
+	case 0:
+		return Message{}, nil
+	case 1:
+		return plain(chat.Format(one, "id", chat.Escape(open[0].ShortID), "time", t.timeOfDay(open[0].ExpiresAt))).follow(after), nil
+	}
+	lines := []string{chat.Format(all, "n", strconv.Itoa(len(open)))}
+	var buttons []Button
+	for i, w := range open[:min(len(open), maxLines)] {
+		line, button := s.openLine(t, i+1, w, at.Chat)
+		lines, buttons = append(lines, line), append(buttons, button...)
+	}
+	if more := len(open) - maxLines; more > 0 {
+		lines = append(lines, chat.Format(t.AndMore, "n", strconv.Itoa(more)))
+	}
+	return list(lines, buttons), nil
 }
 
 // warnUnasked warns the operator while pending requests have no sent card.

@@ -22,15 +22,14 @@ const (
 type sentRecord struct {
 	Version    int         `json:"version"`
 	State      string      `json:"state"`
-	SHA256     string      `json:"pending_sha256"` // of the pending that is shown
-	CreatedAt  time.Time   `json:"began"`          // of this record
-	RecalledAt time.Time   `json:"recalled,omitzero"`
-	Reminded   bool        `json:"reminded,omitzero"`
-	Undone     bool        `json:"undone,omitzero"` // the grant of its approval was revoked
-	LastNumber int         `json:"last"`            // of the newest copy
-	Copies     []*sentCopy `json:"posts"`           // oldest first
-	ClosedAt   time.Time   `json:"closed,omitzero"` // of letters: when the last outcome was sent
-	First      []oldLetter `json:"cards,omitempty"` // the copies, as the first version of the email channel wrote them
+	SHA256     string      `json:"pending_sha256"`    // of the pending that is shown
+	CreatedAt  time.Time   `json:"began"`             // of this record
+	Reminded   bool        `json:"reminded,omitzero"` // as an earlier version recorded it
+	Undone     bool        `json:"undone,omitzero"`   // the grant of its approval was revoked
+	LastNumber int         `json:"last"`              // of the newest copy
+	Copies     []*sentCopy `json:"posts"`             // oldest first
+	ClosedAt   time.Time   `json:"closed,omitzero"`   // of letters: when the last outcome was sent
+	First      []oldLetter `json:"cards,omitempty"`   // the copies, as the first version of the email channel wrote them
 }
 
 // sentCopy is one card message: sent, about to be sent, or possibly sent.
@@ -52,6 +51,8 @@ type sentCopy struct {
 	CardWanted  bool              `json:"opened,omitzero"`   // … and a user asked for the card as well
 	SessionID   string            `json:"life"`              // the session that created it
 	Prompts     []prompt          `json:"prompts,omitzero"`
+	RecalledAt  time.Time         `json:"recalled,omitzero"`
+	Reminded    bool              `json:"reminded,omitzero"`
 	Told        aftermath         `json:"told,omitzero"`     // the last one that was told in a new message
 	Tellings    int               `json:"tellings,omitzero"` // of the next one, with an unknown result
 

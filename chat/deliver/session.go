@@ -205,6 +205,7 @@ func (s *session) reconcileAll(ctx context.Context) {
 		}
 	}
 	s.removeOldest(late)
+	s.remind(ctx, waiting)
 	s.firstPass = false
 	s.clearChatWarnings()
 	s.refreshDigests()

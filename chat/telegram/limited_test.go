@@ -28,7 +28,7 @@ func TestRefusedByLimitAreCounted(t *testing.T) {
 // The line is sent at a limited rate, and what was not told yet is told after a restart.
 func TestRefusedByLimitRate(t *testing.T) {
 	h := newRig(t)
-	clock := newClock()
+	var clock testClock
 	var c *channel
 	open := func(x *channel) { c = x; x.Now = clock.now }
 	h.start(open)
@@ -55,18 +55,16 @@ func TestRefusedByLimitRate(t *testing.T) {
 	h.start(open)
 	h.helpRoundTrip()
 	require.Len(t, lines(), 1)
-	clock.advance(11 * time.Minute)
+	clock.set(11 * time.Minute)
 	h.waitFor("the second line", func() bool { return len(lines()) == 2 })
 	require.Contains(t, lines()[1], "asking you: 5")
 }
 
-// testClock is a clock that a test can advance.
+// testClock is a clock that a test can set ahead.
 type testClock struct {
 	mu    sync.Mutex
 	ahead time.Duration
 }
-
-func newClock() *testClock { return &testClock{} }
 
 func (c *testClock) now() time.Time {
 	c.mu.Lock()
@@ -74,8 +72,8 @@ func (c *testClock) now() time.Time {
 	return time.Now().Add(c.ahead)
 }
 
-func (c *testClock) advance(d time.Duration) {
+func (c *testClock) set(ahead time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ahead += d
+	c.ahead = ahead
 }

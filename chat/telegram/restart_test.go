@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -167,7 +168,7 @@ func TestRestart(t *testing.T) {
 	h.stopChannel()
 	b, _ := m.Button("✅ Once")
 	tap := h.api.TapData(ann, ann, m.ID, b.CallbackData) // while the channel is stopped
-	h.start()
+	h.start(func(c *channel) { c.Retry = time.Second })
 	require.Contains(t, h.waitForAnswer(tap).Text, "Approved: ")
 	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
 	require.Len(t, h.api.State().FromBot(ann), 1, "neither asked again nor reminded so soon")
@@ -210,36 +211,129 @@ func TestUndoAfterRestart(t *testing.T) {
 	h.waitFor("the end of the record", func() bool { return h.record(k) == "" })
 }
 
-// A restart sends a reminder, but not every restart does.
+// A restart recalls a card by a reply: in silence if the card is younger than ten minutes. Not every restart does.
 func TestRecall(t *testing.T) {
 	h := newRig(t)
-	var ahead atomic.Int64
-	clock := func(c *channel) {
-		c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-	}
-	h.start(clock)
+	var clock testClock
+	open := func(c *channel) { c.Now = clock.now }
+	h.start(open)
 	k := keyIn(personal, 1)
 	m := h.ask(k, ann, postRequest)
-	reminders := func() (n int) {
-		for _, x := range h.api.State().FromBot(ann) {
-			if x.ReplyTo != nil && x.ReplyTo.ID == m.ID && strings.Contains(x.Text, "permesso was restarted") {
-				n++
-			}
-		}
-		return n
-	}
-	for i, tc := range []struct {
-		after time.Duration
-		want  int
-	}{{time.Minute, 0}, {11 * time.Minute, 1}, {15 * time.Minute, 1}, {22 * time.Minute, 2}} {
+	want := []bool{} // whether each is silent
+	for _, tc := range []struct {
+		after   time.Duration
+		recalls []bool
+	}{{time.Minute, []bool{true}}, {5 * time.Minute, nil}, {12 * time.Minute, []bool{false}}, {15 * time.Minute, nil}, {23 * time.Minute, []bool{false}}} {
 		h.stopChannel()
-		ahead.Store(int64(tc.after))
-		h.start(clock)
-		marker := h.api.Say(ann, ann, "/help")
-		h.waitForReply(marker)
-		h.waitFor("the reminders", func() bool { return reminders() >= tc.want })
-		require.Equal(t, tc.want, reminders(), "restart %d", i)
+		clock.set(tc.after)
+		before := recalled.FindString(h.record(k))
+		h.start(open)
+		h.passes()
+		require.Equal(t, len(tc.recalls) == 0, recalled.FindString(h.record(k)) == before, "restart after %s", tc.after)
+		want = append(want, tc.recalls...)
+		h.waitFor("the recalls", func() bool { return len(h.repliesTo(m)) >= len(want) })
+		for i, r := range h.repliesTo(m) {
+			require.Contains(t, r.Text, "⏳ a7000001 is still pending, until ")
+			require.Contains(t, r.Text, "permesso was restarted")
+			require.Equal(t, want[i], r.Silent, "recall %d, after %s", i, tc.after)
+		}
+		require.Len(t, h.repliesTo(m), len(want))
 	}
+}
+
+var recalled = regexp.MustCompile(`"recalled":"[^"]*"`)
+
+// passes waits until the channel has looked at all pending requests: the hint of the second one is handled after the
+// pass that asked about the first.
+func (h *rig) passes() {
+	for range 2 {
+		h.asked++
+		h.ask(keyIn(other, 0x300+h.asked), carl, postRequest)
+	}
+}
+
+// reminders are the bot's reminders in a chat.
+func (h *rig) reminders(chatID int64) (all []botapi.Message) {
+	for _, m := range h.api.State().FromBot(chatID) {
+		if strings.HasPrefix(m.Text, "⏳") {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// After a restart one message recalls all that waits in a chat. It rings if one of the cards is older than ten
+// minutes.
+func TestOneRecallForAll(t *testing.T) {
+	h := newRig(t)
+	var clock testClock
+	open := func(c *channel) { c.Now = clock.now }
+	h.start(open)
+	for n := range 3 {
+		h.ask(keyIn(personal, n), ann, postRequest)
+	}
+	for n, silent := range []bool{true, false} {
+		h.stopChannel()
+		h.start(open)
+		h.waitFor("the recall", func() bool { return len(h.reminders(ann)) > n })
+		h.passes()
+		all := h.reminders(ann)
+		require.Len(t, all, n+1)
+		require.True(t, strings.HasPrefix(all[n].Text, "⏳ 3 requests are still pending; permesso was restarted\n1 · a7000000 · "), all[n].Text)
+		require.Equal(t, silent, all[n].Silent)
+		clock.set(11 * time.Minute)
+	}
+}
+
+// Halfway to the deadline of a request one message reminds of all that waits in the chat, also of the lines of a
+// digest.
+func TestOneReminderForAll(t *testing.T) {
+	h := newRig(t, deliver.Place{Address: at(ann, 0)}, deliver.Place{Address: at(bob, 0)})
+	var clock testClock
+	h.start(func(c *channel) { c.Now, c.MaxCards = clock.now, 2 })
+	decided := keyIn(personal, 0)
+	h.ask(decided, ann, postRequest)
+	for n := 1; n <= 3; n++ {
+		h.request(keyIn(personal, n), postRequest)
+		h.waitFor("its sent record", func() bool { return strings.Contains(h.record(keyIn(personal, n)), `"state":"sent"`) })
+	}
+	h.decideAsOperator(decided, approval.Denied)
+	h.waitFor("the end of the record", func() bool { return h.record(decided) == "" })
+	clock.set(31 * time.Minute)
+	for _, who := range []int64{ann, bob} {
+		h.waitFor("the reminder", func() bool { return len(h.reminders(who)) > 0 })
+	}
+	h.helpRoundTrip()
+	for _, who := range []int64{ann, bob} {
+		all := h.reminders(who)
+		require.Len(t, all, 1)
+		require.False(t, all[0].Silent)
+		require.Equal(t, []string{"1 · post · x.com/ricardo", "2 · post · x.com/ricardo", "3 · post · x.com/ricardo"}, all[0].Buttons())
+		for n := 1; n <= 3; n++ {
+			require.Contains(t, all[0].Text, fmt.Sprintf("%d · a700000%d · personal · x_post · ", n, n))
+		}
+	}
+	h.tap(ann, h.reminders(ann)[0], "1 · post · x.com/ricardo")
+	at := h.waitForMessage(ann, "a pointer to the card", func(m botapi.Message) bool { return m.Text == "⬆ a7000001" })
+	require.Contains(t, at.ReplyTo.Text, "a7000001")
+}
+
+// A request that was asked just before a reminder gets a later one, of its own.
+func TestReminderOfLateRequest(t *testing.T) {
+	h := newRig(t)
+	var clock testClock
+	h.start(func(c *channel) { c.Now = clock.now })
+	h.ask(keyIn(personal, 1), ann, postRequest+`,"expires_in_sec":7200`)
+	late := h.ask(keyIn(personal, 2), ann, postRequest+`,"expires_in_sec":72000`)
+	clock.set(61 * time.Minute)
+	h.waitFor("the reminder", func() bool { return len(h.reminders(ann)) > 0 })
+	require.Contains(t, h.reminders(ann)[0].Text, "2 requests are still pending\n")
+	h.decideAsOperator(keyIn(personal, 1), approval.Denied)
+	h.waitFor("the end of the record", func() bool { return h.record(keyIn(personal, 1)) == "" })
+	clock.set(601 * time.Minute)
+	h.waitForReplyTo(late, "⏳ a7000002 is still pending, until ")
+	h.helpRoundTrip()
+	require.Len(t, h.reminders(ann), 2)
 }
 
 // Halfway to its deadline a request gets one reminder.

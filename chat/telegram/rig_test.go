@@ -62,6 +62,7 @@ type rig struct {
 	quiet      approval.QuietHours
 	style      func(*chat.Style)
 	nextUpdate int64
+	asked      int       // requests of passes
 	writesFail bool      // writes to the sent store fail
 	startedAt  time.Time // when the channel was last started
 
