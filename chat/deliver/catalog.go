@@ -55,6 +55,11 @@ type catalog struct {
 	Resumed        string
 	NotPaused      string
 
+	DenyAll   string
+	Pause     string
+	DeniedAll string
+	LeftAlone string
+
 	DigestTitle     string
 	MorningTitle    string
 	FeedLine        string

@@ -82,7 +82,8 @@ type pauser interface {
 	Resume(ctx context.Context, workspace string, by approval.Person) (changed bool, err error)
 }
 
-// history lists the last settled requests of the workspaces, newest first, at most n.
+// history lists the last settled requests of the workspaces, newest first, at most n. Those that were refused without
+// an approver are not in it.
 type history interface {
 	Last(ctx context.Context, workspaces []string, n int) ([]approval.Key, error)
 }

@@ -22,7 +22,7 @@ const (
 )
 
 // digest is one message about many requests: a line and a button for each. It is rendered from their current
-// status. No button approves all.
+// status. Two buttons are about all of them: one denies, one pauses the workspace. No button approves all.
 type digest struct {
 	ID        string    `json:"id"`
 	Workspace string    `json:"workspace"`
@@ -34,6 +34,7 @@ type digest struct {
 	Added     time.Time `json:"added"`    // when the last ID was added
 	Title     string    `json:"title,omitzero"`
 	rendered  string    // last text sent in this session
+	Views     []view    `json:"views,omitempty"` // the last ones, oldest first
 }
 
 // digests are the unfinished digests.
@@ -124,9 +125,17 @@ func (s *session) deliverDigest(ctx context.Context, id string) error {
 	if d == nil {
 		return nil
 	}
-	msg, open, err := s.renderDigest(ctx, d)
+	msg, shown, err := s.renderDigest(ctx, d)
 	if err != nil {
 		return err
+	}
+	open := len(shown)
+	if open > 0 {
+		buttons, err := s.digestButtons(d, shown)
+		if err != nil {
+			return err
+		}
+		msg.Buttons = append(msg.Buttons, buttons)
 	}
 	message := d.Message
 	seen := msg.Text() + fmt.Sprint(msg.Buttons)
@@ -187,50 +196,51 @@ func (s *session) removeDigest(d *digest) error {
 	return s.State.Remove(digestName(d.ID))
 }
 
-// renderDigest renders a digest and counts its pending requests.
-func (s *session) renderDigest(ctx context.Context, d *digest) (msg Message, open int, err error) {
+// renderDigest renders a digest. shown are the digests of its pending requests, by ID.
+func (s *session) renderDigest(ctx context.Context, d *digest) (msg Message, shown map[string]string, err error) {
 	t := s.renderer(d.Language)
-	var shown []string
-	var buttons []Button
-	for _, id := range d.Requests {
+	shown = map[string]string{}
+	var lines []string
+	var buttons [][]Button
+	for i, id := range d.Requests {
 		k := approval.Key{Workspace: d.Workspace, ID: id}
 		st, err := s.status(ctx, k)
 		if err != nil {
-			return msg, 0, err
+			return msg, nil, err
+		}
+		if isPending(st.Story) {
+			shown[id] = st.SHA256
+			line, button := s.openLine(t, i+1, st.Pending, d.Chat)
+			lines, buttons = append(lines, line), append(buttons, button...)
+			continue
 		}
 		line := chat.Escape(st.label(k))
 		if st.Pending != nil {
 			line = t.Line(st.Pending)
 		}
-		if isPending(st.Story) {
-			open++
-			if n := s.openNonce(k, d.Chat); n != "" {
-				buttons = append(buttons, Button{st.Pending.ShortID, verbOpen + ":" + n})
-			}
-			shown = append(shown, "⏳ "+Truncate(line, maxLineLength))
-			continue
-		}
 		outcome := t.UnknownRequest
 		if o := t.outcomeLines(st.Story); len(o) > 0 {
 			outcome = o[0]
 		}
-		shown = append(shown, Truncate(line, maxLineLength/2)+" · "+Truncate(outcome, maxLineLength/2))
+		lines = append(lines, strconv.Itoa(i+1)+" · "+Truncate(line, maxLineLength/2)+" · "+Truncate(outcome, maxLineLength/2))
 	}
 	title := d.Title
 	if title == "" {
-		title = chat.Format(t.DigestTitle, "n", strconv.Itoa(len(d.Requests)), "workspace", chat.Escape(d.Workspace))
+		title = chat.Format(t.DigestTitle, "open", strconv.Itoa(len(shown)), "n", strconv.Itoa(len(d.Requests)), "workspace", chat.Escape(d.Workspace))
 	}
-	return list(append([]string{title}, shown...), buttons), open, nil
+	msg = plain(append([]string{title}, lines...)...)
+	msg.Buttons = buttons
+	return msg, shown, nil
 }
 
-// openLine is the line of a pending request in a list, and the button that shows its card. Both have its number in
-// the list.
-func (s *session) openLine(t renderer, n int, w *approval.Pending, chatID ID) (line string, button []Button) {
+// openLine is the line of a pending request in a list, and the row of the button that shows its card. Both have its
+// number in the list.
+func (s *session) openLine(t renderer, n int, w *approval.Pending, chatID ID) (line string, row [][]Button) {
 	number := strconv.Itoa(n)
 	if o := s.openNonce(approval.Key{Workspace: w.SourceGroup, ID: w.RequestID}, chatID); o != "" {
-		button = []Button{{Truncate(number+" · "+t.Label(w), maxOptionText), verbOpen + ":" + o}}
+		row = [][]Button{{{Truncate(number+" · "+t.Label(w), maxOptionText), verbOpen + ":" + o}}}
 	}
-	return Truncate(number+" · "+t.Line(w), min(maxLineLength, t.maxText/(maxLines+2))), button
+	return Truncate(number+" ⏳ "+t.Line(w), min(maxLineLength, t.maxText/(maxLines+2))), row
 }
 
 // refreshDigests queues the digests that were not rendered or sent in this session.

@@ -134,7 +134,7 @@ func (s *session) sortAsked(ctx context.Context, ws string, n quietPeriod) (wait
 func (s *session) morningMessage(ctx context.Context, ws Workspace, to Place, waiting, expired []approval.Key) Message {
 	t := s.renderer(cmp.Or(to.Language, ws.Language))
 	shown := []string{chat.Format(t.MorningTitle, "workspace", ws.Name, "waiting", strconv.Itoa(len(waiting)), "expired", strconv.Itoa(len(expired)))}
-	var buttons []Button
+	var buttons [][]Button
 	for i, k := range append(slices.Clone(waiting), expired...) {
 		if len(shown) > maxLines {
 			shown = append(shown, chat.Format(t.AndMore, "n", strconv.Itoa(len(waiting)+len(expired)-maxLines)))
@@ -144,13 +144,15 @@ func (s *session) morningMessage(ctx context.Context, ws Workspace, to Place, wa
 		if err != nil || story.Pending == nil {
 			continue
 		}
-		mark := "⏳ "
-		if i >= len(waiting) {
-			mark = "⌛ "
-		} else if n := s.openNonce(k, to.Chat); n != "" {
-			buttons = append(buttons, Button{story.Pending.ShortID, verbOpen + ":" + n})
+		line := strconv.Itoa(i+1) + " ⌛ " + Truncate(t.Line(story.Pending), maxLineLength)
+		if i < len(waiting) {
+			var button [][]Button
+			line, button = s.openLine(t, i+1, story.Pending, to.Chat)
+			buttons = append(buttons, button...)
 		}
-		shown = append(shown, mark+Truncate(t.Line(story.Pending), maxLineLength))
+		shown = append(shown, line)
 	}
-	return list(shown, buttons)
+	msg := plain(shown...)
+	msg.Buttons = buttons
+	return msg
 }

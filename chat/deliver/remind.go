@@ -134,7 +134,7 @@ func (s *session) renderReminder(ctx context.Context, at Address, r *reminder) (
 		return plain(chat.Format(one, "id", chat.Escape(open[0].ShortID), "time", t.timeOfDay(open[0].ExpiresAt))).follow(after), nil
 	}
 	lines := []string{chat.Format(all, "n", strconv.Itoa(len(open)))}
-	var buttons []Button
+	var buttons [][]Button
 	for i, w := range open[:min(len(open), maxLines)] {
 		line, button := s.openLine(t, i+1, w, at.Chat)
 		lines, buttons = append(lines, line), append(buttons, button...)
@@ -142,7 +142,9 @@ func (s *session) renderReminder(ctx context.Context, at Address, r *reminder) (
 	if more := len(open) - maxLines; more > 0 {
 		lines = append(lines, chat.Format(t.AndMore, "n", strconv.Itoa(more)))
 	}
-	return list(lines, buttons), nil
+	msg := plain(lines...)
+	msg.Buttons = buttons
+	return msg, nil
 }
 
 // warnUnasked warns the operator while pending requests have no sent card.

@@ -49,13 +49,19 @@ func (s *session) status(ctx context.Context, k approval.Key) (status, error) {
 		return status{}, err
 	}
 	st := status{Story: story}
-	if s.Interceptor.Paused != nil {
-		st.pause = s.Interceptor.Paused(k.Workspace)
-	}
+	st.pause = s.pauseOf(k.Workspace)
 	if d := story.Decision; d != nil && d.Verdict == approval.Approved && story.Record != nil && story.Pending != nil && s.Interceptor.Revoker != nil {
 		st.undoable = s.now().Before(d.DecidedAt.Add(undoWindow)) && s.Interceptor.Revoker.Given(story.Pending, d) != nil
 	}
 	return st, nil
+}
+
+// pauseOf returns the pause of a workspace, nil if it is not paused.
+func (s *session) pauseOf(ws string) *chat.Pause {
+	if s.Interceptor.Paused == nil {
+		return nil
+	}
+	return s.Interceptor.Paused(ws)
 }
 
 // isPending reports whether the request still needs a decision.

@@ -92,8 +92,12 @@ func (t *incomingTap) isOn(x *sentCopy, verb string) bool {
 	return verb == verbOpen || x.Message == t.Message || x.Message == "" && (x.Digest == "" || x.CardWanted)
 }
 
-// handleUnknown handles a nonce that is in no record: it may belong to a list.
+// handleUnknown handles a nonce that is in no record: it may belong to a digest or a list.
 func (t *incomingTap) handleUnknown(ctx context.Context, verb, n string) {
+	if d, v := t.findView(n); d != nil {
+		t.handleDigestButton(ctx, verb, d, v)
+		return
+	}
 	if c, ok := t.listButtons.find(n); ok {
 		t.handleListButton(ctx, verb, c)
 		return

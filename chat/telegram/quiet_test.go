@@ -1,6 +1,7 @@
 package telegram_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -18,7 +19,15 @@ func withFloodLimit(c *channel) { c.MaxCards = 0 }
 
 func (h *rig) waitForDigest(chatID int64) botapi.Message {
 	h.t.Helper()
-	return h.waitForMessage(chatID, "a digest", func(m botapi.Message) bool { return strings.Contains(m.Text, "requests · ") })
+	return h.waitForMessage(chatID, "a digest", func(m botapi.Message) bool { return strings.Contains(m.Text, " requests still open") })
+}
+
+// labels are the buttons of posts in a list.
+func labels(numbers ...int) (all []string) {
+	for _, n := range numbers {
+		all = append(all, fmt.Sprintf("%d · post · x.com/ricardo", n))
+	}
+	return all
 }
 
 // Above five cards a minute, requests become one message with a button for each. No button approves all.
@@ -32,12 +41,9 @@ func TestFlood(t *testing.T) {
 		h.waitFor("its sent record", func() bool { return h.record(keys[i]) != "" })
 	}
 	d := h.waitForDigest(ann)
-	d = h.waitForEdit(d, "seven buttons", func(m botapi.Message) bool { return len(m.Buttons()) == 7 })
-	require.True(t, strings.HasPrefix(d.Text, "📋 7 requests · personal"), d.Text)
+	d = h.waitForText(d, "📋 personal: 7 of 7 requests still open\n1 ⏳ a7000015 · personal · x_post · ")
 	require.Len(t, h.api.State().FromBot(ann), 6, "five cards and a digest")
-	for _, b := range d.Buttons() {
-		require.Regexp(t, "^a70000[0-9a-f]{2}$", b)
-	}
+	require.Equal(t, append(labels(1, 2, 3, 4, 5, 6, 7), "❌ Deny all (7)"), d.Buttons())
 	h.waitFor("the last request's record", func() bool { return strings.Contains(h.record(keys[11]), `"state":"sent"`) })
 
 	// A line cannot be approved: its request was not shown.
@@ -45,13 +51,14 @@ func TestFlood(t *testing.T) {
 	require.Zero(t, h.handler.count(keys[11]))
 
 	// Its button shows the card, which can be approved.
-	require.Equal(t, "You are not an approver here.", h.tap(eve, d, "a700001b").Text)
-	h.tap(ann, d, "a700001b")
+	require.Equal(t, "You are not an approver here.", h.tap(eve, d, labels(7)[0]).Text)
+	h.tap(ann, d, labels(7)[0])
 	m := h.waitForCard(keys[11], ann)
 	require.Contains(t, h.tap(ann, m, "✅ Once").Text, "Approved: ")
 	h.waitForResponse(keys[11])
 	d = h.waitForText(d, "✅ Approved by ann")
-	require.Len(t, d.Buttons(), 6)
+	require.True(t, strings.HasPrefix(d.Text, "📋 personal: 6 of 7 requests still open\n"), d.Text)
+	require.Equal(t, append(labels(1, 2, 3, 4, 5, 6), "❌ Deny all (6)"), d.Buttons())
 
 	// It survives a restart. When all its requests are settled it has no buttons and ends.
 	h.stopChannel()
@@ -87,7 +94,7 @@ func TestFloodWhileTelegramIsUnreachable(t *testing.T) {
 	h.api.ClearFaults()
 	h.start(withFloodLimit)
 	d := h.waitForDigest(ann)
-	h.waitForEdit(d, "two lines", func(m botapi.Message) bool { return len(m.Buttons()) == 2 })
+	h.waitForEdit(d, "two lines", func(m botapi.Message) bool { return len(m.Buttons()) == 3 })
 	for i := range 7 {
 		h.waitFor("all records to be sent", func() bool { return strings.Contains(h.record(keyIn(personal, i)), `"state":"sent"`) })
 	}
@@ -147,11 +154,11 @@ func TestQuietHours(t *testing.T) {
 	morning := h.waitForMessage(ann, "the morning message", func(m botapi.Message) bool { return strings.HasPrefix(m.Text, "🌅 ") })
 	require.False(t, morning.Silent)
 	require.Contains(t, morning.Text, "in quiet hours 1 requests were left pending and 1 expired")
-	require.Contains(t, morning.Text, "⏳ a7000001")
+	require.Contains(t, morning.Text, "1 ⏳ a7000001")
 	require.Contains(t, morning.Text, "⌛ a7000002")
 	require.NotContains(t, morning.Text, "a7000003")
-	require.Equal(t, []string{"a7000001"}, morning.Buttons())
-	h.tap(ann, morning, "a7000001")
+	require.Equal(t, labels(1), morning.Buttons())
+	h.tap(ann, morning, labels(1)[0])
 	h.waitForMessage(ann, "a pointer to the card", func(m botapi.Message) bool { return m.Text == "⬆ a7000001" })
 	h.request(keyIn(personal, 4), postRequest)
 	require.False(t, h.waitForCard(keyIn(personal, 4), ann).Silent, "not silent outside of quiet hours")

@@ -279,7 +279,7 @@ func TestOneRecallForAll(t *testing.T) {
 		h.passes()
 		all := h.reminders(ann)
 		require.Len(t, all, n+1)
-		require.True(t, strings.HasPrefix(all[n].Text, "⏳ 3 requests are still pending; permesso was restarted\n1 · a7000000 · "), all[n].Text)
+		require.True(t, strings.HasPrefix(all[n].Text, "⏳ 3 requests are still pending; permesso was restarted\n1 ⏳ a7000000 · "), all[n].Text)
 		require.Equal(t, silent, all[n].Silent)
 		clock.set(11 * time.Minute)
 	}
@@ -310,7 +310,7 @@ func TestOneReminderForAll(t *testing.T) {
 		require.False(t, all[0].Silent)
 		require.Equal(t, []string{"1 · post · x.com/ricardo", "2 · post · x.com/ricardo", "3 · post · x.com/ricardo"}, all[0].Buttons())
 		for n := 1; n <= 3; n++ {
-			require.Contains(t, all[0].Text, fmt.Sprintf("%d · a700000%d · personal · x_post · ", n, n))
+			require.Contains(t, all[0].Text, fmt.Sprintf("%d ⏳ a700000%d · personal · x_post · ", n, n))
 		}
 	}
 	h.tap(ann, h.reminders(ann)[0], "1 · post · x.com/ricardo")

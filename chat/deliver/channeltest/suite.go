@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -393,13 +395,26 @@ func (r *rig) digest() {
 	}
 	m = r.awaitMessage("a line for each that has no card", func(m Shown) bool {
 		cards := slices.DeleteFunc(r.Shown(), isDigest)
-		return isDigest(m) && len(m.Buttons) == len(keys)-len(cards)
+		return isDigest(m) && len(m.Buttons) == len(keys)-len(cards)+1
 	})
-	for short, data := range m.Buttons {
+	inDigest := slices.DeleteFunc(slices.Sorted(maps.Keys(keys)), func(short string) bool { return !strings.Contains(m.Text, short) })
+	for label, data := range m.Buttons {
+		number, _, _ := strings.Cut(label, " · ")
+		i := slices.IndexFunc(inDigest, func(short string) bool { return strings.Contains(m.Text, "\n"+number+" ⏳ "+short) })
+		if i < 0 {
+			continue
+		}
 		r.Tap(r.Approver, m.ID, data)
-		card := r.awaitMessage("the card", func(m Shown) bool { return isCard(m, keys[short]) })
+		card := r.awaitMessage("the card", func(m Shown) bool { return isCard(m, keys[inDigest[i]]) })
 		require.Contains(r, card.Buttons, "✅ Once")
-		return
+		break
+	}
+	all := m.Buttons["❌ Deny all ("+strconv.Itoa(len(inDigest))+")"]
+	require.NotContains(r, r.Tap(r.Stranger, m.ID, all), "Denied")
+	require.Contains(r, r.Tap(r.Approver, m.ID, all), "Denied: "+strconv.Itoa(len(inDigest)))
+	for short, k := range keys {
+		d := r.gate.decision(k)
+		require.Equal(r, slices.Contains(inDigest, short), d != nil && d.Verdict == approval.Denied, short)
 	}
 }
 

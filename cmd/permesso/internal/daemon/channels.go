@@ -385,7 +385,10 @@ func (r *channelEnv) Last(_ context.Context, workspaces []string, n int) ([]appr
 	if len(workspaces) == 0 {
 		return nil, nil // an empty list would mean every workspace
 	}
-	found, _, err := r.viewer.Requests(read.Query{Workspaces: workspaces, Limit: n, Match: (*read.Request).Ended})
+	found, _, err := r.viewer.Requests(read.Query{Workspaces: workspaces, Limit: n, Match: func(x *read.Request) bool {
+		refused := x.Status == approval.StatusAutoRejected || x.Status == approval.StatusMalformed
+		return x.Ended() && !refused // a flood of refusals would hide the decisions
+	}})
 	var keys []approval.Key
 	for _, x := range found {
 		keys = append(keys, x.Key)

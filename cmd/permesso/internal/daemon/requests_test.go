@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -27,4 +28,20 @@ func TestHistoryUsesRecordsThatTheLogLost(t *testing.T) {
 	require.Equal(t, read.StatusPending, found[0].Status)
 	require.Equal(t, approval.StatusDenied, found[1].Status)
 	require.False(t, found[1].EndedAt.IsZero())
+}
+
+// Refusals without an approver are no decisions: a flood of them hides none.
+func TestLastDecisionsAfterFlood(t *testing.T) {
+	p := newPruneRig(t)
+	add := func(id string, kind event.Kind) {
+		require.NoError(t, p.server.audit.Append(event.Entry{Event: kind, Workspace: "default", RequestID: id, Time: p.clock.UTC()}))
+	}
+	add("00000000000000aa", event.Requested)
+	add("00000000000000aa", event.DeniedByUser)
+	for n := range 30 {
+		add(fmt.Sprintf("00000000000000%02d", n), []event.Kind{event.AutoRejected, event.Malformed}[n%2])
+	}
+	keys, err := p.server.channelEnv("telegram").Last(t.Context(), []string{"default"}, 8)
+	require.NoError(t, err)
+	require.Equal(t, []approval.Key{{Workspace: "default", ID: "00000000000000aa"}}, keys)
 }

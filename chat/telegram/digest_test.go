@@ -1,0 +1,138 @@
+package telegram_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/deliver"
+	"github.com/permesso-dev/permesso/chat/telegram/botapi"
+)
+
+// askInDigest asks until the digest in a chat has these lines.
+func (h *rig) askInDigest(chatID int64, from, n int) (d botapi.Message) {
+	h.t.Helper()
+	for i := range n {
+		h.request(keyIn(personal, from+i), postRequest)
+		h.waitFor("its sent record", func() bool { return strings.Contains(h.record(keyIn(personal, from+i)), `"state":"sent"`) })
+	}
+	return h.waitForMessage(chatID, "the digest", func(m botapi.Message) bool {
+		return strings.Contains(m.Text, " requests still open") && strings.Contains(m.Text, approval.ShortID(keyIn(personal, from+n-1).ID))
+	})
+}
+
+// button is the data of a button, in the last version of a digest that has it.
+func (h *rig) button(m botapi.Message, text string) (data string) {
+	h.t.Helper()
+	h.waitForEdit(m, "a button "+text, func(m botapi.Message) bool {
+		b, ok := m.Button(text)
+		data = b.CallbackData
+		return ok
+	})
+	return data
+}
+
+// verdict is the verdict on a request, "" if it is undecided.
+func (h *rig) verdict(k approval.Key) approval.Verdict {
+	st, err := h.viewer().Story(h.ctx, k)
+	require.NoError(h.t, err)
+	if st.Decision == nil {
+		return ""
+	}
+	return st.Decision.Verdict
+}
+
+// One button denies what its digest showed when it was sent, for an approver, and nothing else.
+func TestDenyAll(t *testing.T) {
+	h := newRig(t, deliver.Place{Address: at(family, 0)})
+	flood := func(c *channel) { c.MaxCards = 1 }
+	h.start(flood)
+	h.ask(keyIn(personal, 1), family, postRequest)
+	first := h.askInDigest(family, 2, 3)
+	data := h.button(first, "❌ Deny all (3)")
+	second := h.askInDigest(family, 5, 2)
+	require.Equal(t, first.ID, second.ID)
+	h.decideAsOperator(keyIn(personal, 2), approval.Approved)
+	h.waitForResponse(keyIn(personal, 2))
+
+	for _, who := range []int64{eve, carl} {
+		require.Equal(t, "You are not an approver here.", h.waitForAnswer(h.api.TapData(who, family, first.ID, data)).Text)
+	}
+	require.Empty(t, h.verdict(keyIn(personal, 3)))
+
+	h.stopChannel()
+	h.start(flood)
+	a := h.waitForAnswer(h.api.TapData(ann, family, first.ID, data))
+	require.Equal(t, "❌ Denied: 2 · already decided, or changed: 1", a.Text)
+	for n, want := range []approval.Verdict{"", approval.Approved, approval.Denied, approval.Denied, "", ""} {
+		require.Equal(t, want, h.verdict(keyIn(personal, n+1)), "request %d", n+1)
+	}
+	require.Equal(t, "ann", h.decisionOf(keyIn(personal, 3)).DecidedBy)
+	require.Equal(t, "telegram", h.decisionOf(keyIn(personal, 3)).Via)
+	d := h.waitForText(second, "📋 personal: 2 of 5 requests still open\n")
+	require.Equal(t, append(labels(4, 5), "❌ Deny all (2)"), d.Buttons())
+	require.Equal(t, "❌ Denied: 2", h.tap(ann, d, "❌ Deny all (2)").Text)
+	require.Equal(t, approval.Denied, h.verdict(keyIn(personal, 6)))
+	require.Empty(t, h.verdict(keyIn(personal, 1)), "it has a card of its own")
+	require.Empty(t, h.waitForText(second, "📋 personal: 0 of 5 requests still open\n").Buttons())
+}
+
+// A request that was replaced since its line was shown is not denied.
+func TestDenyAllOfReplaced(t *testing.T) {
+	h := newRig(t)
+	h.start(func(c *channel) { c.MaxCards = 1 })
+	h.ask(keyIn(personal, 1), ann, postRequest)
+	d := h.askInDigest(ann, 2, 2)
+	data := h.button(d, "❌ Deny all (2)")
+	h.stopChannel()
+	names, err := h.channel().State.List()
+	require.NoError(t, err)
+	for _, name := range names {
+		if strings.HasPrefix(name, "digest-") {
+			raw, err := h.channel().State.Get(name)
+			require.NoError(t, err)
+			other := regexp.MustCompile(`("`+keyIn(personal, 2).ID+`":")[0-9a-f]{64}`).ReplaceAllString(string(raw), "${1}"+strings.Repeat("5e", 32))
+			require.NotEqual(t, string(raw), other)
+			require.NoError(t, h.channel().State.Put(name, []byte(other)))
+		}
+	}
+	h.start(func(c *channel) { c.MaxCards = 1 })
+	require.Equal(t, "❌ Denied: 1 · already decided, or changed: 1", h.waitForAnswer(h.api.TapData(ann, ann, d.ID, data)).Text)
+	require.Empty(t, h.verdict(keyIn(personal, 2)))
+	require.Equal(t, approval.Denied, h.verdict(keyIn(personal, 3)))
+}
+
+// Another button pauses the workspace of the digest. No button approves.
+func TestPauseFromDigest(t *testing.T) {
+	h := newRig(t, deliver.Place{Address: at(ann, 0), Language: "it"})
+	p := &fakePauser{paused: map[string]bool{}}
+	h.start(func(c *channel) {
+		c.MaxCards, c.Pauser = 1, p
+		c.Interceptor.Paused = func(ws string) *chat.Pause {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.paused[ws] {
+				return &chat.Pause{By: "ann"}
+			}
+			return nil
+		}
+	})
+	h.ask(keyIn(personal, 1), ann, postRequest)
+	for n := 2; n <= 3; n++ {
+		h.request(keyIn(personal, n), postRequest)
+	}
+	d := h.waitForMessage(ann, "the digest", func(m botapi.Message) bool { return strings.HasPrefix(m.Text, "📋 personal: 2 richieste su 2 ancora aperte\n") })
+	require.Equal(t, []string{
+		"1 · pubblichi su X · x.com/ricardo", "2 · pubblichi su X · x.com/ricardo", "❌ Nega tutte (2)", "⏸ Metti in pausa personal",
+	}, d.Buttons())
+	require.Equal(t, "You are not an approver here.", h.tap(eve, d, "⏸ Metti in pausa personal").Text)
+	require.Empty(t, p.calls)
+	require.Contains(t, h.tap(ann, d, "⏸ Metti in pausa personal").Text, "⏸ personal: in pausa")
+	require.Equal(t, []string{"pause personal 1001"}, p.calls)
+	h.waitForEdit(d, "no button to pause", func(m botapi.Message) bool { return len(m.Buttons()) == 3 })
+	require.Zero(t, h.handler.count(keyIn(personal, 2)))
+}
