@@ -14,6 +14,10 @@
 // show the decision, its buttons are removed, and then the record is removed. If an approval created a grant,
 // its card keeps an Undo button for a day. Where messages cannot be edited, the outcome is a new message.
 //
+// An edit makes no sound. So what went wrong after an approval is a new message, a reply to the card: the request
+// failed, was interrupted, waits for the end of a pause, or expired. The attempt is recorded before, and that it was
+// told afterwards: after a kill it is told once more, at most.
+//
 // A card that does not show everything that would run has no approve button, and a typed approval is refused
 // too, until "Show all" has sent the complete text as a document.
 //
@@ -23,8 +27,8 @@
 // is sent. If it is unknown whether it arrived, it is sent again under this ID. Each attempt carries a new secret,
 // which a reply must carry, and of which only the digest is stored. All letters are in one queue, which pauses
 // while the service fails. Letters cannot be edited, and there are no digests and no reminders: an approver who was
-// asked and did not decide here gets the outcome as another letter. Then the record is kept for 30 days, so that a
-// late reply is recognized.
+// asked and did not decide here gets the outcome as another letter, and one who decided here only a failure. Then the
+// record is kept for 30 days, so that a late reply is recognized.
 //
 // # Decisions
 //
@@ -41,7 +45,9 @@
 // # Fewer notifications
 //
 // Above five new cards a minute in one place of a workspace, further requests become lines of one digest
-// message. Its buttons show single cards; no button approves all. Halfway to its deadline a request gets one
-// reminder. In quiet hours messages are silent, and in the morning one message lists what is pending and what
-// expired.
+// message. Its buttons show single cards, deny all that this message showed, or pause the workspace; no button
+// approves all. The number of requests that a limit refused is told in one line, every ten minutes at most. When a
+// request is halfway to its deadline, one message reminds of all that waits in the chat. A restart does so too: in
+// silence if no card is older than ten minutes. In quiet hours messages are silent, and in the morning one message
+// lists what is pending and what expired.
 package deliver

@@ -19,7 +19,7 @@ func testApprovalDuringPause(t *testing.T) {
 	since := time.Now()
 	w.Interceptor.Paused = func(string) *chat.Pause { return &chat.Pause{By: "carl", Since: since} }
 	style := w.Style
-	w.Channel.Style = func(language string) chat.Style {
+	w.Style = func(language string) chat.Style {
 		s := style(language)
 		s.Paused = w.Interceptor.Paused
 		return s

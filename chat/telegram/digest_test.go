@@ -125,7 +125,9 @@ func TestPauseFromDigest(t *testing.T) {
 	for n := 2; n <= 3; n++ {
 		h.request(keyIn(personal, n), postRequest)
 	}
-	d := h.waitForMessage(ann, "the digest", func(m botapi.Message) bool { return strings.HasPrefix(m.Text, "📋 personal: 2 richieste su 2 ancora aperte\n") })
+	d := h.waitForMessage(ann, "the digest", func(m botapi.Message) bool {
+		return strings.HasPrefix(m.Text, "📋 personal: 2 richieste su 2 ancora aperte\n")
+	})
 	require.Equal(t, []string{
 		"1 · pubblichi su X · x.com/ricardo", "2 · pubblichi su X · x.com/ricardo", "❌ Nega tutte (2)", "⏸ Metti in pausa personal",
 	}, d.Buttons())
