@@ -60,9 +60,11 @@ func (g *gateRig) ask(n int, text string) approval.Key {
 }
 
 // askAs submits a request with an ID.
-func (g *gateRig) askAs(id, text string) approval.Key {
+func (g *gateRig) askAs(id, text string) approval.Key { return g.askTool("note", id, text) }
+
+func (g *gateRig) askTool(tool, id, text string) approval.Key {
 	k := approval.Key{Workspace: workspace, ID: id}
-	g.home.WriteRequest(k, fmt.Sprintf(`{"request_id":%q,"tool_name":"note","request_data":{"text":%q}}`, k.ID, text))
+	g.home.WriteRequest(k, fmt.Sprintf(`{"request_id":%q,"tool_name":%q,"request_data":{"text":%q}}`, k.ID, tool, text))
 	g.home.Gate.Wake(k)
 	return k
 }

@@ -45,6 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		"a decision by a button":          (*rig).decideByButton,
 		"a decision by a reply":           (*rig).decideByReply,
 		"a record after the decision":     (*rig).lateRecord,
+		"a failure is told once":          (*rig).failure,
 		"a stranger decides nothing":      (*rig).refuseStranger,
 		"a restart asks nothing twice":    (*rig).restart,
 		"a failure loses nothing":         (*rig).retry,
@@ -279,6 +280,27 @@ func (r *rig) lateRecord() {
 	r.await("the end of the record", func() bool { return r.letters() || !r.sent.has(`"state"`) })
 	lacks := func(m Shown) bool { return !strings.Contains(m.Text, "❌ Denied by ann") }
 	require.True(r, r.letters() || len(slices.DeleteFunc(r.Shown(), lacks)) == 1, "one outcome")
+}
+
+// failure: what fails after its approval is told in one new message, also after a restart.
+func (r *rig) failure() {
+	k := r.gate.askTool("fails", "a7000001deadbeef", "hello")
+	m := r.card(k)
+	r.Say(r.Approver, "1", m.ID)
+	told := func() (n int) {
+		for _, x := range r.Shown() {
+			if x.ID != m.ID && strings.Contains(x.Text, "boom") {
+				n++
+			}
+		}
+		return n
+	}
+	r.await("the message", func() bool { return told() > 0 })
+	r.await("the end of the record", func() bool { return r.sent.has(`"closed"`) || !r.sent.has(`"state"`) })
+	r.stop()
+	r.start()
+	r.card(r.gate.ask(2, "hello"))
+	require.Equal(r, 1, told())
 }
 
 func (r *rig) refuseStranger() {
