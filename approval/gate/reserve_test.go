@@ -62,6 +62,8 @@ func TestReserveCanRefuse(t *testing.T) {
 				return &countingHealthStore{s, b}
 			}})
 			h.gate.Pauses = b
+			limited := 0
+			h.gate.Limited = func(string) { limited++ }
 			refusing := &refusingPolicy{h.Policy, approval.Ruling{Outcome: c.now, Rule: "limits", Reasons: []approval.Reason{approval.Because("cost_day_deny", "n", "5", "max", "4")}}}
 			h.gate.Config = func() (gate.Settings, gate.Policy) { return h, refusing }
 			for n := range 20 { // more than there are slots
@@ -77,6 +79,7 @@ func TestReserveCanRefuse(t *testing.T) {
 				require.Equal(t, c.now == approval.Ask, h.has(approval.DocPending, k))
 			}
 			require.Zero(t, h.executor.count(), "nothing ran")
+			require.Equal(t, c.want == "auto_rejected", limited == 20, "a limit refused them, unseen: %d", limited)
 			require.Zero(t, b.claims.Load(), "the pause guard is released")
 			require.Zero(t, b.reservations.Load(), "the space is released")
 		})

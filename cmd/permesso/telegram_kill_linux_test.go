@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -63,7 +64,7 @@ func (k *tapKillRig) tapLoop(ctx context.Context) {
 		}
 		st := k.api.State()
 		for _, chat := range k.chats {
-			for _, m := range st.FromBot(chat) {
+			for _, m := range cardsIn(st, chat) {
 				if r := k.nextTap(m); r != nil {
 					taps.Go(func() { k.tap(r, m) })
 				}
@@ -138,12 +139,29 @@ func (k *tapKillRig) open() (n int) {
 	return n
 }
 
+// cardsIn are the cards in a chat, without reminders and other messages.
+func cardsIn(s botapi.State, chat int64) []botapi.Message {
+	return slices.DeleteFunc(s.FromBot(chat), func(m botapi.Message) bool { return !strings.HasPrefix(m.Text, "🔐") })
+}
+
+// told counts the messages that an approved request was interrupted.
+func (k *tapKillRig) told(r *tapRequest) (n int) {
+	for _, chat := range k.chats {
+		for _, m := range k.api.State().FromBot(chat) {
+			if strings.HasPrefix(m.Text, "⚠ Approved, but it was interrupted: ") && shortOf(m) == approval.ShortID(r.id) && !m.Silent {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // verify compares the responses and cards with what has happened. If the daemon is killed during a run,
 // the outcome is unknown, and the card must say so.
 func (k *tapKillRig) verify() map[string]int {
 	tally, cards := map[string]int{}, map[string]string{}
 	for _, chat := range k.chats {
-		for _, m := range k.api.State().FromBot(chat) {
+		for _, m := range cardsIn(k.api.State(), chat) {
 			if m.Keyboard == nil {
 				cards[shortOf(m)] = m.Text
 			}
@@ -161,6 +179,8 @@ func (k *tapKillRig) verify() map[string]int {
 		case approval.StatusInterrupted:
 			require.Contains(k.t, cards[approval.ShortID(r.id)], "interrupted", "%s", r.id)
 			require.LessOrEqual(k.t, runs, 1, "%s ran more than once", r.id)
+			require.Eventually(k.t, func() bool { return k.told(r) > 0 }, 3*testTimeout, 20*time.Millisecond, "%s was interrupted, and no message rang", r.id)
+			require.LessOrEqual(k.t, k.told(r), 2, "%s was told more than twice", r.id)
 			require.False(k.t, r.deny, "%s", r.id)
 		default:
 			require.Equal(k.t, approval.StatusDenied, resp.Status, "%s: %q", r.id, r.answers)
@@ -238,10 +258,10 @@ func (k *tapKillRig) orphans() (found []botapi.Message) {
 		found = nil
 		for _, chat := range k.chats {
 			settled := map[string]bool{}
-			for _, m := range s.FromBot(chat) {
+			for _, m := range cardsIn(s, chat) {
 				settled[shortOf(m)] = settled[shortOf(m)] || m.Keyboard == nil
 			}
-			for _, m := range s.FromBot(chat) {
+			for _, m := range cardsIn(s, chat) {
 				if m.Keyboard != nil && !settled[shortOf(m)] {
 					return false
 				}
