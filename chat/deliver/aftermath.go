@@ -17,12 +17,8 @@ const (
 	tellEnd   aftermath = "ended"  // it failed, was interrupted, or expired
 )
 
-const (
-	// maxTellings is how often an outcome is told if the daemon died each time before it recorded that.
-	maxTellings = 2
-	// tellGrace is how long a message that is being sent may take after the end of the run.
-	tellGrace = 2 * time.Second
-)
+// tellGrace is how long a message that is being sent may take after the end of the run.
+const tellGrace = 2 * time.Second
 
 // aftermath is what there is to tell now, "" if nothing.
 func (st status) aftermath() aftermath {
@@ -68,34 +64,21 @@ func (s *session) messageOf(x *sentCopy) ID {
 	return x.Message
 }
 
-// tell replies to a card. The attempt is recorded before: if the daemon dies before it knows the result, it tells
-// again, but not for ever.
+// tell replies to a card, and records that. If the daemon dies in between, it tells again.
 func (s *session) tell(ctx context.Context, k approval.Key, x *sentCopy, st status) error {
 	what := st.aftermath()
-	var err error
-	if x.Tellings < maxTellings {
-		if err := s.sent.update(k, changeCopy(x.Number, func(y *sentCopy) { y.Tellings++ })); err != nil {
-			return err
-		}
-		msg := s.renderer(x.Language).aftermath(what, st)
-		msg.Key, msg.Title = k, "Re: "+x.Title
-		ctx, stop := outlive(ctx, tellGrace)
-		defer stop()
-		_, err = s.send(ctx, x.address(), msg.follow(s.messageOf(x)).silent(s.isQuiet(k)))
+	msg := s.renderer(x.Language).aftermath(what, st)
+	msg.Key, msg.Title = k, "Re: "+x.Title
+	ctx, stop := outlive(ctx, tellGrace)
+	defer stop()
+	_, err := s.send(ctx, x.address(), msg.follow(s.messageOf(x)).silent(s.isQuiet(k)))
+	if err != nil && !never(err) {
+		return err
 	}
-	if never(err) {
+	if err != nil {
 		s.jobFinished(x.Chat, err)
-		err = nil
 	}
-	saved := s.sent.updateSent(k, changeCopy(x.Number, func(y *sentCopy) {
-		if y.Tellings = 0; err == nil {
-			y.Told = what
-		}
-	}))
-	if err == nil {
-		err = saved
-	}
-	return err
+	return s.sent.updateSent(k, changeCopy(x.Number, func(y *sentCopy) { y.Told = what }))
 }
 
 // outlive returns a context that ends this long after another one.
@@ -107,11 +90,11 @@ func outlive(ctx context.Context, d time.Duration) (context.Context, context.Can
 
 // aftermath is the message: what happened, the request, and why.
 func (p renderer) aftermath(what aftermath, st status) Message {
-	if what == tellPause {
-		return plain(p.ApprovedInPause(st.Pending.SourceGroup, st.Decision), p.Line(st.Pending))
+	key, lines := string(tellPause), []string{p.ApprovedInPause(st.Pending.SourceGroup, st.Decision), p.settledFoot(st.Pending)}
+	if what == tellEnd {
+		key, lines = string(st.Record.Status), []string{Truncate(p.Outcome(st.Record), p.maxText/8)}
 	}
-	title := chat.Format(p.Aftermath[st.Record.Status], "what", p.Action(st.Pending))
-	return plain(title, Truncate(p.Outcome(st.Record), p.maxText/8))
+	return plain(append([]string{chat.Format(p.Aftermath[key], "what", p.Action(st.Pending))}, lines...)...)
 }
 
 // notePauseTold records that approvers have read in a chat that a request waits for the end of a pause.

@@ -21,7 +21,7 @@ type catalog struct {
 	SentToAgent    string
 	OutcomeFollows string
 	Undone         string
-	Aftermath      map[approval.Status]string
+	Aftermath      map[string]string
 	UnknownRequest string
 	AskedElsewhere string
 	Replaced       string

@@ -15,8 +15,8 @@
 // its card keeps an Undo button for a day. Where messages cannot be edited, the outcome is a new message.
 //
 // An edit makes no sound. So what went wrong after an approval is a new message, a reply to the card: the request
-// failed, was interrupted, waits for the end of a pause, or expired. The attempt is recorded before, and that it was
-// told afterwards: after a kill it is told once more, at most.
+// failed, was interrupted, waits for the end of a pause, or expired. It is recorded after it was sent, and before the
+// card is edited: a daemon that is killed in between tells it once more.
 //
 // A card that does not show everything that would run has no approve button, and a typed approval is refused
 // too, until "Show all" has sent the complete text as a document.

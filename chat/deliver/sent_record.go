@@ -53,8 +53,7 @@ type sentCopy struct {
 	Prompts     []prompt          `json:"prompts,omitzero"`
 	RecalledAt  time.Time         `json:"recalled,omitzero"`
 	Reminded    bool              `json:"reminded,omitzero"`
-	Told        aftermath         `json:"told,omitzero"`     // the last one that was told in a new message
-	Tellings    int               `json:"tellings,omitzero"` // of the next one, with an unknown result
+	Told        aftermath         `json:"told,omitzero"` // the last one that was told in a new message
 
 	Letter      ID        `json:"letter,omitzero"` // the ID of a letter, sent or not; "": it is none
 	Title       string    `json:"title,omitzero"`
