@@ -22,9 +22,11 @@ type IMAP struct {
 	Security string // StartTLS, TLS or NoTLS; "": TLS
 	Username string
 	Password func() (string, error) // read at each login
-	CAFile   string                 // PEM: trust these authorities instead of the system's; "": the system's
-	Mailbox  string                 // "": INBOX
-	State    State                  // the position in the mailbox; required
+	// AccessToken is for a login with OAuth, in place of a password. It is called at each login; its error is an *Error.
+	AccessToken func(ctx context.Context) (string, error)
+	CAFile      string // PEM: trust these authorities instead of the system's; "": the system's
+	Mailbox     string // "": INBOX
+	State       State  // the position in the mailbox; required
 
 	// Report gets nil after each scan without an error, else the error; may be nil.
 	// Connection errors are *Error.
