@@ -11,11 +11,12 @@ import (
 	"github.com/emersion/go-sasl"
 )
 
-// accessToken gives an OAuth access token that is valid now.
-type accessToken func(ctx context.Context) (string, error)
-
-// refusedToken says what to do if a server refuses a token.
-const refusedToken = "check that username is the account that authorized the gate, and run permesso email setup again"
+// AccessToken is how to log in with OAuth, in place of a password.
+type AccessToken struct {
+	// Get gives a token that is valid now. It is called at each login. Its error is an *Error.
+	Get     func(ctx context.Context) (string, error)
+	Refused string // what the operator can do if a server refuses a token
+}
 
 // The mechanisms that send an access token: OAUTHBEARER (RFC 7628), and the one before it.
 const (
@@ -25,8 +26,8 @@ const (
 
 // login is a mechanism that sends a token, and what of it must not be logged. offers says which
 // mechanisms the server has.
-func (get accessToken) login(ctx context.Context, username, address string, offers func(string) bool) (sasl.Client, []string, error) {
-	token, err := get(ctx)
+func (a *AccessToken) login(ctx context.Context, username, address string, offers func(string) bool) (sasl.Client, []string, error) {
+	token, err := a.Get(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -42,7 +43,7 @@ func (get accessToken) login(ctx context.Context, username, address string, offe
 	default:
 		return nil, nil, &Error{
 			Stage: "log in", Account: true, Err: errors.New("the server accepts no access token (neither OAUTHBEARER nor XOAUTH2)"),
-			Help: "remove oauth from [channels.email] and set password_file",
+			Help: "log in to this server with a password",
 		}
 	}
 	return b, []string{token, encode([]byte(b.response))}, nil

@@ -40,7 +40,7 @@ func TestAccessTokensWithRealServers(t *testing.T) {
 			o := mailserver.StartOAuth(t)
 			v := mailserver.StartWithOAuth(t, o, mechanism)
 			token, asked := tokenOf(t, o), 0
-			get := func(context.Context) (string, error) { asked++; return token, nil }
+			get := &AccessToken{Get: func(context.Context) (string, error) { asked++; return token, nil }, Refused: "ask anew"}
 			smtp := &SMTP{Address: v.SMTP, Security: StartTLS, Username: mailserver.Gate, AccessToken: get, CAFile: v.CAFile, Timeout: testTimeout}
 			imap := &IMAP{Address: v.IMAPS, Username: mailserver.Gate, AccessToken: get, CAFile: v.CAFile, Timeout: testTimeout}
 			require.NoError(t, smtp.Check(t.Context()))
@@ -53,7 +53,7 @@ func TestAccessTokensWithRealServers(t *testing.T) {
 				e := sendError(t, check(t.Context()))
 				require.Equal(t, "log in", e.Stage)
 				require.False(t, e.Temporary, e)
-				require.Contains(t, e.Hint(), "run permesso email setup again")
+				require.Equal(t, "ask anew", e.Hint())
 				require.NotContains(t, e.Error(), token)
 			}
 		})
@@ -65,14 +65,14 @@ func TestAccessTokenFailures(t *testing.T) {
 	t.Parallel()
 	v := mailserver.Start(t)
 	var failure error
-	get := func(context.Context) (string, error) { return "a-token-7", failure }
+	get := &AccessToken{Get: func(context.Context) (string, error) { return "a-token-7", failure }}
 	smtp := &SMTP{Address: v.SMTP, Security: StartTLS, Username: mailserver.Gate, AccessToken: get, CAFile: v.CAFile, Timeout: testTimeout}
 	imap := &IMAP{Address: v.IMAPS, Username: mailserver.Gate, AccessToken: get, CAFile: v.CAFile, Timeout: testTimeout}
 	for _, check := range []func(context.Context) error{smtp.Check, imap.Check} {
 		failure = nil
 		e := sendError(t, check(t.Context()))
 		require.Contains(t, e.Error(), "the server accepts no access token")
-		require.Contains(t, e.Hint(), "password_file")
+		require.Contains(t, e.Hint(), "with a password")
 		for _, temporary := range []bool{true, false} {
 			failure = &Error{Stage: "refresh the access token", Temporary: temporary, Account: !temporary, Err: errors.New("no"), Help: "do this"}
 			e = sendError(t, check(t.Context()))
@@ -86,7 +86,7 @@ func TestAccessTokenFailures(t *testing.T) {
 
 // The name of an account cannot add a field to the mechanism's text.
 func TestBearerText(t *testing.T) {
-	get := accessToken(func(context.Context) (string, error) { return "tok", nil })
+	get := &AccessToken{Get: func(context.Context) (string, error) { return "tok", nil }}
 	c, secrets, err := get.login(t.Context(), "a=b,c@x.test", "mail.x.test:993", func(m string) bool { return m == oauthBearer })
 	require.NoError(t, err)
 	mechanism, response, err := c.Start()

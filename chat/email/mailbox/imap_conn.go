@@ -107,12 +107,12 @@ func (c *imapConn) login(b *IMAP) error {
 
 func (c *imapConn) loginWithToken(b *IMAP) error {
 	offers := func(mechanism string) bool { return c.client.Caps().Has(imap.AuthCap(mechanism)) }
-	m, secrets, err := accessToken(b.AccessToken).login(c.ctx, b.Username, b.Address, offers)
+	m, secrets, err := b.AccessToken.login(c.ctx, b.Username, b.Address, offers)
 	if err != nil {
 		return err
 	}
 	c.secrets = secrets
-	return refused(c.doWithTimeout("log in", func() error { return c.client.Authenticate(m) }), refusedToken)
+	return refused(c.doWithTimeout("log in", func() error { return c.client.Authenticate(m) }), b.AccessToken.Refused)
 }
 
 // refusedByServer says whether the server answered with an error on a working connection.

@@ -19,15 +19,14 @@ import (
 
 // SMTP submits emails to a mail server. Each Send opens a connection.
 type SMTP struct {
-	Address  string                 // "host:port"
-	Security string                 // StartTLS, TLS or NoTLS; "": TLS
-	Username string                 // "": no login
-	Password func() (string, error) // read at each login
-	// AccessToken is for a login with OAuth, in place of a password. It is called at each login; its error is an *Error.
-	AccessToken func(ctx context.Context) (string, error)
-	CAFile      string        // PEM: trust these authorities instead of the system's; "": the system's
-	LocalName   string        // our name in EHLO; "": localhost
-	Timeout     time.Duration // for each answer; 0: 30 s. After the last byte of an email it is five times that.
+	Address     string                 // "host:port"
+	Security    string                 // StartTLS, TLS or NoTLS; "": TLS
+	Username    string                 // "": no login
+	Password    func() (string, error) // read at each login
+	AccessToken *AccessToken           // in place of a password; may be nil
+	CAFile      string                 // PEM: trust these authorities instead of the system's; "": the system's
+	LocalName   string                 // our name in EHLO; "": localhost
+	Timeout     time.Duration          // for each answer; 0: 30 s. After the last byte of an email it is five times that.
 }
 
 // Check connects and logs in. Its error is an *Error.
@@ -152,7 +151,7 @@ func (c *smtpConn) login(s *SMTP) error {
 		if e.Account = !e.Temporary; e.Account && e.Code != 0 {
 			e.Help = "check the user name and the password; some providers require an app password"
 			if s.AccessToken != nil {
-				e.Help = refusedToken
+				e.Help = s.AccessToken.Refused
 			}
 		}
 		return e
@@ -163,7 +162,7 @@ func (c *smtpConn) login(s *SMTP) error {
 // mechanism selects how to send the password or the access token.
 func (c *smtpConn) mechanism(s *SMTP) (m sasl.Client, err error) {
 	if s.AccessToken != nil {
-		m, c.secrets, err = accessToken(s.AccessToken).login(c.ctx, s.Username, s.Address, c.SupportsAuth)
+		m, c.secrets, err = s.AccessToken.login(c.ctx, s.Username, s.Address, c.SupportsAuth)
 		return m, err
 	}
 	if s.Password == nil {

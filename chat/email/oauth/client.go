@@ -28,6 +28,7 @@ type Client struct {
 	Secret    string // "": the server needs none
 	Scopes    []string
 	Account   string // whose mailbox it is
+	Setup     string // the command that authorizes the gate, for advice
 }
 
 // Token is what the authorization server gave: the access token, when it expires, and the
@@ -64,13 +65,13 @@ func (c *Client) AuthorizeCode(ctx context.Context, show func(address string)) (
 		oauth2.SetAuthURLParam("prompt", "consent"), oauth2.SetAuthURLParam("login_hint", c.Account)))
 	select {
 	case <-ctx.Done():
-		return nil, explain(authorize, ctx.Err())
+		return nil, c.explain(authorize, ctx.Err())
 	case answer := <-back.came:
 		if answer.Get("code") == "" {
-			return nil, explain(authorize, &oauth2.RetrieveError{ErrorCode: cmp.Or(answer.Get("error"), "no code"), ErrorDescription: answer.Get("error_description")})
+			return nil, c.explain(authorize, &oauth2.RetrieveError{ErrorCode: cmp.Or(answer.Get("error"), "no code"), ErrorDescription: answer.Get("error_description")})
 		}
 		t, err := config.Exchange(ctx, answer.Get("code"), oauth2.VerifierOption(verifier))
-		return lasting(t, err)
+		return c.lasting(t, err)
 	}
 }
 
@@ -87,7 +88,7 @@ func (r *redirect) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	answer := q.URL.Query()
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if subtle.ConstantTimeCompare([]byte(answer.Get("state")), []byte(r.state)) != 1 {
-		http.Error(w, "This is no answer to permesso email setup.", http.StatusBadRequest)
+		http.Error(w, "This is not the answer that permesso waits for.", http.StatusBadRequest)
 		return
 	}
 	select {
@@ -103,17 +104,17 @@ func (c *Client) AuthorizeDevice(ctx context.Context, show func(address, code st
 	ctx, config := c.config(ctx)
 	device, err := config.DeviceAuth(ctx)
 	if err != nil {
-		return nil, explain(authorize, err)
+		return nil, c.explain(authorize, err)
 	}
 	show(device.VerificationURI, device.UserCode)
-	return lasting(config.DeviceAccessToken(ctx, device))
+	return c.lasting(config.DeviceAccessToken(ctx, device))
 }
 
 // lasting refuses a token that could not be refreshed.
-func lasting(t *Token, err error) (*Token, error) {
+func (c *Client) lasting(t *Token, err error) (*Token, error) {
 	switch {
 	case err != nil:
-		return nil, explain(authorize, err)
+		return nil, c.explain(authorize, err)
 	case t.RefreshToken == "":
 		return nil, &mailbox.Error{
 			Stage: authorize, Account: true, Err: errors.New("the server gave no refresh token"),
@@ -124,8 +125,8 @@ func lasting(t *Token, err error) (*Token, error) {
 }
 
 // explain says what failed and what to do. It quotes no token.
-func explain(stage string, err error) *mailbox.Error {
-	e := &mailbox.Error{Stage: stage, Err: err}
+func (c *Client) explain(stage string, err error) *mailbox.Error {
+	e, again := &mailbox.Error{Stage: stage, Err: err}, "run "+c.Setup+" again"
 	var refused *oauth2.RetrieveError
 	switch {
 	case stage == authorize && errors.Is(err, context.DeadlineExceeded):
@@ -150,7 +151,7 @@ func explain(stage string, err error) *mailbox.Error {
 		e.Err = fmt.Errorf("the authorization was revoked, or has expired (%s)", quote(refused.ErrorCode))
 		e.Help = again
 	case "invalid_client", "unauthorized_client":
-		e.Help = "check client_id and client_secret_file of oauth in [channels.email]"
+		e.Help = "check client_id and client_secret_file"
 	case "access_denied", "expired_token":
 		e.Help = again
 	case "temporarily_unavailable", "server_error":
@@ -158,8 +159,6 @@ func explain(stage string, err error) *mailbox.Error {
 	}
 	return e
 }
-
-const again = "run permesso email setup again"
 
 func quote(s string) string {
 	s = strings.TrimRight(strings.Join(strings.Fields(s), " "), ": ")

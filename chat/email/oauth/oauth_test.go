@@ -2,6 +2,7 @@ package oauth
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -18,10 +19,12 @@ import (
 	"github.com/permesso-dev/permesso/chat/email/mailserver"
 )
 
+const setup = "permesso email setup"
+
 func clientOf(o *mailserver.OAuth) *Client {
 	return &Client{
 		AuthURL: o.URL + "/authorize", TokenURL: o.URL + "/token", DeviceURL: o.URL + "/device",
-		ID: mailserver.ClientID, Secret: mailserver.ClientSecret, Scopes: []string{"mail"}, Account: mailserver.Gate,
+		ID: mailserver.ClientID, Secret: mailserver.ClientSecret, Scopes: []string{"mail"}, Account: mailserver.Gate, Setup: setup,
 	}
 }
 
@@ -38,7 +41,7 @@ func authorized(t *testing.T, o *mailserver.OAuth) *Source {
 	c := clientOf(o)
 	token, err := c.AuthorizeCode(waitingContext(t), func(address string) { go o.Allow(t, address) })
 	require.NoError(t, err)
-	s := &Source{Client: c, File: filepath.Join(t.TempDir(), "token.json")}
+	s := &Source{Client: func() (*Client, error) { return c, nil }, File: filepath.Join(t.TempDir(), "token.json"), Setup: setup}
 	require.NoError(t, s.Save(token))
 	return s
 }
@@ -281,12 +284,17 @@ func TestUnusableAuthorization(t *testing.T) {
 	o.Revoke()
 	_, err = s.AccessToken(t.Context())
 	requireFailure(t, err, "the authorization was revoked", "run permesso email setup again", false)
-	s.Client.TokenURL = "http://127.0.0.1:1/token"
+	c := clientOf(o)
+	s.Client = func() (*Client, error) { return c, nil }
+	c.TokenURL = "http://127.0.0.1:1/token"
 	_, err = s.AccessToken(t.Context())
 	requireFailure(t, err, "refresh the access token", "reaches the authorization server", true)
 	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
 	defer busy.Close()
-	s.Client.TokenURL = busy.URL
+	c.TokenURL = busy.URL
 	_, err = s.AccessToken(t.Context())
 	requireFailure(t, err, "answered 503", "", true)
+	s.Client = func() (*Client, error) { return nil, errors.New("no secret") }
+	_, err = s.AccessToken(t.Context())
+	requireFailure(t, err, "no secret", "", false)
 }

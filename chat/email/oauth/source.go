@@ -19,8 +19,9 @@ import (
 // Source gives access tokens. It keeps the last token in a file that only its owner can
 // read. Another process may replace the file at any time, so it is read for every login.
 type Source struct {
-	Client *Client
+	Client func() (*Client, error) // called at each refresh, so that changed settings take effect
 	File   string
+	Setup  string // as in Client
 
 	mu   sync.Mutex
 	kept *Token // newer than the file, which could not be written
@@ -29,7 +30,10 @@ type Source struct {
 // early is how long before its end an access token is refreshed.
 const early = 5 * time.Minute
 
-const logIn = "log in"
+const (
+	logIn   = "log in"
+	refresh = "refresh the access token"
+)
 
 // AccessToken is a token that is valid for at least five minutes. Its error is a *mailbox.Error.
 func (s *Source) AccessToken(ctx context.Context) (string, error) {
@@ -45,10 +49,14 @@ func (s *Source) AccessToken(ctx context.Context) (string, error) {
 	if t.AccessToken != "" && time.Until(t.Expiry) > early {
 		return t.AccessToken, nil
 	}
-	ctx, config := s.Client.config(ctx)
+	client, err := s.Client()
+	if err != nil {
+		return "", &mailbox.Error{Stage: refresh, Account: true, Err: err}
+	}
+	ctx, config := client.config(ctx)
 	fresh, err := config.TokenSource(ctx, &oauth2.Token{RefreshToken: t.RefreshToken}).Token() // keeps the refresh token if the server sends no new one
 	if err != nil {
-		return "", explain("refresh the access token", err)
+		return "", client.explain(refresh, err)
 	}
 	if s.kept = fresh; s.save(fresh) == nil {
 		s.kept = nil
@@ -72,7 +80,7 @@ func (s *Source) load() (*Token, error) {
 	info, err := os.Stat(s.File)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, failed(errors.New("the gate is not authorized yet"), "run permesso email setup")
+		return nil, failed(errors.New("the gate is not authorized yet"), "run "+s.Setup)
 	case err != nil:
 		return nil, failed(err, "")
 	case info.Mode().Perm()&0o077 != 0:
@@ -84,7 +92,7 @@ func (s *Source) load() (*Token, error) {
 	}
 	t := &Token{}
 	if err := json.Unmarshal(data, t); err != nil || t.RefreshToken == "" {
-		return nil, failed(fmt.Errorf("%s holds no refresh token", s.File), again)
+		return nil, failed(fmt.Errorf("%s holds no refresh token", s.File), "run "+s.Setup+" again")
 	}
 	return t, nil
 }

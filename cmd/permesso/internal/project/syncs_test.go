@@ -52,7 +52,6 @@ var maySync = map[string]string{
 	"ipc/write.go save":                                    "revocations, keys, redeemed receipts, pauses; a decision without the lease; documents too large for the journal",
 	"ipc/write.go put":                                     "the same",
 	"chat/email/oauth/source.go save":                      "the server may have replaced the refresh token",
-	"chat/email/oauth/source.go Save":                      "the same",
 	"ipc/client/client.go put":                             "a client of an agent: its requests are not in HOME's journal",
 	"security/keyfile/keyfile.go Create":                   "a key: without it nothing in the journal verifies",
 	"security/receipt/keyfile.go LoadOrCreate":             "the same",

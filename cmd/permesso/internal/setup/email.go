@@ -1,17 +1,23 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/hints"
+	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/email"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
+	"github.com/permesso-dev/permesso/chat/email/oauth"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
@@ -35,8 +41,9 @@ func SetUpEmail(ctx context.Context, a *console.Console, s *EmailSection, given 
 		if h.Config.Email == nil {
 			return console.Fail(console.ExitUsage, "permesso email setup --help", "[channels.email] is not configured: give its values as flags")
 		}
-		return checkEmail(ctx, a, h.Config.Email)
+		return checkEmail(ctx, a, h, h.Config.Email, false)
 	}
+	s.fillProvider()
 	for _, m := range []*config.MailServer{&s.SMTP, &s.IMAP} {
 		m.Username, m.PasswordFile, m.CAFile = s.Username, s.PasswordFile, s.CAFile
 	}
@@ -47,7 +54,7 @@ func SetUpEmail(ctx context.Context, a *console.Console, s *EmailSection, given 
 	if h.Config.Email != nil && s.Write {
 		return console.Fail(console.ExitError, "edit "+h.Config.File, "%s already has a section [channels.email]", h.Config.File)
 	}
-	if err := checkEmail(ctx, a, section.Email); err != nil {
+	if err := checkEmail(ctx, a, h, section.Email, true); err != nil {
 		return err
 	}
 	if !s.Write {
@@ -64,11 +71,77 @@ func SetUpEmail(ctx context.Context, a *console.Console, s *EmailSection, given 
 	return nil
 }
 
-// checkEmail logs in to both servers.
-func checkEmail(ctx context.Context, a *console.Console, cfg *config.Email) error {
+// fillProvider fills in what is known of a provider.
+func (s *EmailSection) fillProvider() {
+	known := config.MailProviders[s.OAuth.Provider]
+	s.SMTP.Address = cmp.Or(s.SMTP.Address, known.SMTP)
+	if s.Maildir == "" {
+		s.IMAP.Address = cmp.Or(s.IMAP.Address, known.IMAP)
+	}
+	if s.OAuth.Provider != "" {
+		s.Username = cmp.Or(s.Username, s.From)
+	}
+}
+
+// checkEmail logs in to both servers. With OAuth, it first lets a person authorize the daemon, if
+// that is to be done anew or if the servers do not accept an earlier authorization.
+func checkEmail(ctx context.Context, a *console.Console, h *home.Home, cfg *config.Email, anew bool) error {
+	m := daemon.NewMailSettings(cfg, a.Env, h.Layout.Keys())
+	if m.Tokens != nil {
+		_, err := m.Tokens.AccessToken(ctx)
+		if failure := (*mailbox.Error)(nil); anew || errors.As(err, &failure) && failure.Account {
+			err = authorize(ctx, a, m)
+		}
+		if err != nil {
+			return console.Wrap(console.ExitError, err, hints.Of(err))
+		}
+	}
+	return logIn(ctx, a, m)
+}
+
+// authorizeTimeout is how long a person may take.
+const authorizeTimeout = 10 * time.Minute
+
+// authorize lets a person authorize the daemon in a browser, and saves the token.
+func authorize(ctx context.Context, a *console.Console, m daemon.MailSettings) error {
+	ctx, cancel := context.WithTimeout(ctx, authorizeTimeout)
+	defer cancel()
+	keys, err := os.Stat(filepath.Dir(m.Tokens.File))
+	if err != nil {
+		return console.Fail(console.ExitError, "permesso init, then permesso email setup", "no home for the token: %v", err)
+	}
+	client, err := m.OAuthClient()
+	if err != nil {
+		return fmt.Errorf("read the secret of the OAuth client: %w", err)
+	}
+	var token *oauth.Token
+	if client.DeviceURL != "" {
+		token, err = client.AuthorizeDevice(ctx, func(address, code string) {
+			fmt.Fprintf(a.Out, "Open %s in a browser, log in as %s, and type this code: %s\n", chat.Escape(address), client.Account, chat.Escape(code))
+		})
+	} else {
+		token, err = client.AuthorizeCode(ctx, func(page string) {
+			fmt.Fprintf(a.Out, "Open this page in a browser on this machine, and log in as %s:\n%s\n", client.Account, page)
+		})
+	}
+	if err != nil {
+		return err
+	}
+	if err := m.Tokens.Save(token); err != nil {
+		return fmt.Errorf("save the token: %w", err)
+	}
+	if owner, ok := keys.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
+		err = os.Chown(m.Tokens.File, int(owner.Uid), int(owner.Gid)) // the daemon refreshes it
+	}
+	fmt.Fprintf(a.Out, "ok      authorized; the token is in %s\n", m.Tokens.File)
+	return err
+}
+
+// logIn logs in to both servers.
+func logIn(ctx context.Context, a *console.Console, m daemon.MailSettings) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	m, failed := daemon.NewMailSettings(cfg, a.Env), 0
+	cfg, failed := m.Email, 0
 	report := func(what string, err error) {
 		if err == nil {
 			fmt.Fprintf(a.Out, "ok      %s\n", what)
@@ -108,7 +181,7 @@ func SendTestEmail(ctx context.Context, a *console.Console, pos []string, timeou
 	if err != nil {
 		return err
 	}
-	m := daemon.NewMailSettings(h.Config.Email, a.Env)
+	m := daemon.NewMailSettings(h.Config.Email, a.Env, h.Layout.Keys())
 	tests, err := daemon.EmailSentStore(h).State(daemon.StoreTests)
 	if err != nil {
 		return err
