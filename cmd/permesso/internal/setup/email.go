@@ -83,20 +83,21 @@ func (s *EmailSection) fillProvider() {
 	}
 }
 
-// checkEmail logs in to both servers. With OAuth, it first lets a person authorize the daemon, if
-// that is to be done anew or if the servers do not accept an earlier authorization.
+// checkEmail logs in to both servers. With OAuth, it lets a person authorize the daemon: before, if
+// that is to be done anew, or if a server refuses the earlier authorization.
 func checkEmail(ctx context.Context, a *console.Console, h *home.Home, cfg *config.Email, anew bool) error {
 	m := daemon.NewMailSettings(cfg, a.Env, h.Layout.Keys())
-	if m.Tokens != nil {
-		_, err := m.Tokens.AccessToken(ctx)
-		if failure := (*mailbox.Error)(nil); anew || errors.As(err, &failure) && failure.Account {
-			err = authorize(ctx, a, m)
-		}
-		if err != nil {
-			return console.Wrap(console.ExitError, err, hints.Of(err))
+	if m.Tokens == nil || !anew {
+		refused, err := logIn(ctx, a, m)
+		if m.Tokens == nil || !refused {
+			return err
 		}
 	}
-	return logIn(ctx, a, m)
+	if err := authorize(ctx, a, m); err != nil {
+		return console.Wrap(console.ExitError, err, hints.Of(err))
+	}
+	_, err := logIn(ctx, a, m)
+	return err
 }
 
 // authorizeTimeout is how long a person may take.
@@ -137,8 +138,8 @@ func authorize(ctx context.Context, a *console.Console, m daemon.MailSettings) e
 	return err
 }
 
-// logIn logs in to both servers.
-func logIn(ctx context.Context, a *console.Console, m daemon.MailSettings) error {
+// logIn logs in to both servers. refused says that a retry would fail, too.
+func logIn(ctx context.Context, a *console.Console, m daemon.MailSettings) (refused bool, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	cfg, failed := m.Email, 0
@@ -148,6 +149,8 @@ func logIn(ctx context.Context, a *console.Console, m daemon.MailSettings) error
 			return
 		}
 		failed++
+		failure := (*mailbox.Error)(nil)
+		refused = refused || errors.As(err, &failure) && !failure.Temporary
 		fmt.Fprintf(a.Out, "failed  %s: %v\n", what, err)
 		if hint := hints.Of(err); hint != "" {
 			fmt.Fprintf(a.Out, "  hint: %s\n", hint)
@@ -163,9 +166,9 @@ func logIn(ctx context.Context, a *console.Console, m daemon.MailSettings) error
 		fmt.Fprintln(a.Out, "        incoming email: permesso email deliver")
 	}
 	if failed > 0 {
-		return &console.Error{Code: console.ExitError, Err: errors.New("email channel check failed")}
+		return refused, &console.Error{Code: console.ExitError, Err: errors.New("email channel check failed")}
 	}
-	return nil
+	return false, nil
 }
 
 // SendTestEmail sends a test email to an approver and reports what the reply proves.
