@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	nethtml "golang.org/x/net/html"
@@ -74,7 +75,7 @@ func tap(t *testing.T, link string, p phone) mailbox.Incoming {
 	kind, text := p(fields["body"])
 	repliesWritten++
 	raw := "From: Ann <" + annMail + ">\r\nTo: " + decode(to) + "\r\nSubject: =?utf-8?b?" + b64(fields["subject"]) + "?=\r\n" +
-		fmt.Sprintf("Date: Sat, 21 Nov 2026 12:01:00 +0000\r\nMessage-ID: <tap.%d@human.test>\r\n", repliesWritten) +
+		fmt.Sprintf("Date: %s\r\nMessage-ID: <tap.%d@human.test>\r\n", time.Now().Format(time.RFC1123Z), repliesWritten) +
 		"MIME-Version: 1.0\r\nContent-Type: " + kind + "\r\n\r\n" + text
 	return mailbox.Incoming{Name: fmt.Sprintf("tap %d", repliesWritten), Raw: []byte(raw)}
 }
