@@ -53,6 +53,7 @@ type Email struct {
 	OAuth         OAuth      // for the servers with a username and without a password_file; zero: not used
 	Maildir       string     // receives replies on this machine; "": not used
 	AuthservID    string     // mail server whose Authentication-Results are trusted; "": none
+	Unnamed       bool       // that server writes no name
 	DKIM          bool       // the daemon verifies signatures
 	TrustRelay    bool       // From is trusted without a check
 	SubAddressing bool       // permesso+TOKEN@… is delivered to From
@@ -127,7 +128,7 @@ func (s *section) oauth() OAuth {
 func (s *section) emailChannel() {
 	e := &Email{
 		From: canonicalEmail(s.text("from")), SMTP: s.mailServer("smtp"), IMAP: s.mailServer("imap"), OAuth: s.oauth(), Maildir: s.text("maildir"), AuthservID: s.text("authserv_id"),
-		DKIM: s.flag("dkim"), TrustRelay: s.flag("trust_relay"),
+		Unnamed: s.flag("authserv_unnamed"), DKIM: s.flag("dkim"), TrustRelay: s.flag("trust_relay"),
 		SubAddressing: s.flag("sub_addressing"), FollowUp: s.flag("follow_up"), DNS: hostPort(s.text("dns"), "53"),
 	}
 	s.require(s.node.key, "permesso email setup finds the right settings", "channel email needs %s", "from", "smtp")
@@ -140,7 +141,10 @@ func (s *section) checkIncoming(e *Email) {
 	if s.has("imap") && e.Maildir != "" {
 		s.fail(s.node.children["maildir"].key, "maildir", "remove one of them", "replies are received by imap or by maildir, not both")
 	}
-	if e.AuthservID == "" && !e.DKIM && !e.TrustRelay {
+	if e.AuthservID != "" && e.Unnamed {
+		s.fail(s.position("authserv_unnamed"), "authserv_unnamed", "remove one of them", "a server writes its name into Authentication-Results, or it does not")
+	}
+	if e.AuthservID == "" && !e.Unnamed && !e.DKIM && !e.TrustRelay {
 		s.fail(s.position("dkim"), "dkim", "set dkim = true, or authserv_id to the name of your mail server", "no setting authenticates the sender of a mail")
 	}
 	if host, _, _ := net.SplitHostPort(e.IMAP.Address); e.TrustRelay && host != "" && !isLoopback(host) {

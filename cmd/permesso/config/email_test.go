@@ -139,6 +139,10 @@ hint: put it into a separate file that only the daemon can read: password_file =
 			"p.toml:8:8: imap needs a username",
 		},
 		{
+			"a name, and none", "smtp =", "authserv_id = \"mx.gate.test\"\nauthserv_unnamed = true\nsmtp =",
+			"p.toml:9:20: a server writes its name into Authentication-Results, or it does not\nhint: remove one of them",
+		},
+		{
 			"no authentication of senders", "smtp =", "dkim = false\nsmtp =",
 			"p.toml:8:8: no setting authenticates the sender of a mail\nhint: set dkim = true, or authserv_id to the name of your mail server",
 		},

@@ -376,6 +376,7 @@ func emailKeys() []Key {
 		oauthKeys(),
 		{Name: "maildir", Example: `"/var/mail/permesso"`, Help: "instead of imap: a folder that receives replies", valueType: absolute, instead: true},
 		{Name: "authserv_id", Example: `"mx.example.org"`, Help: "trust its Authentication-Results", Hint: "permesso email test shows what it is", valueType: matching("name", `^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`, "the name that your mail server puts into Authentication-Results")},
+		{Name: "authserv_unnamed", Default: "false", Help: "true: the server puts Authentication-Results without its name above all others, in every email", valueType: flag(), instead: true},
 		{Name: "dkim", Default: "true", Help: "verify DKIM signatures", valueType: flag()},
 		{Name: "trust_relay", Default: "false", Help: "true: trust From; only if a mail server on this machine checks it", valueType: flag()},
 		{Name: "sub_addressing", Default: "false", Help: "true: permesso+anything@example.org is delivered to from", valueType: flag()},

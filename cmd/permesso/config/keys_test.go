@@ -129,8 +129,9 @@ records = "2d"
 
 // excluded are keys that cannot be set together with those of everyKey.
 var excluded = map[string]string{
-	"provers.NAME.public_key_file": "instead of public_key",
-	"channels.email.maildir":       "instead of imap",
+	"provers.NAME.public_key_file":    "instead of public_key",
+	"channels.email.maildir":          "instead of imap",
+	"channels.email.authserv_unnamed": "instead of authserv_id",
 }
 
 // shownAs reports whether a setting is that of a row.

@@ -195,7 +195,7 @@ func (m MailSettings) Mailbox(state mailbox.State, report func(error)) *mailbox.
 }
 
 func (m MailSettings) authenticator() *authentic.Authenticator {
-	return &authentic.Authenticator{AuthservID: m.AuthservID, DKIM: m.DKIM, TrustRelay: m.TrustRelay, Lookup: m.Lookup()}
+	return &authentic.Authenticator{AuthservID: m.AuthservID, Unnamed: m.Unnamed, DKIM: m.DKIM, TrustRelay: m.TrustRelay, Lookup: m.Lookup()}
 }
 
 // Lookup queries the configured resolver; nil means the system's.

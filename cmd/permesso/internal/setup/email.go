@@ -243,7 +243,10 @@ func reportTest(a *console.Console, f email.Findings, who approval.Approver) err
 	for _, l := range f.Lines() {
 		write("  %s", l)
 	}
-	if f.Stated == "" {
+	switch {
+	case f.Unnamed:
+		write("Set authserv_unnamed only if your server puts its own Authentication-Results above all others, into every email; dkim works without it.")
+	case f.Stated == "":
 		write("Set authserv_id only if your server removes incoming Authentication-Results with that name; dkim works without it.")
 	}
 	return a.Print(f, strings.TrimRight(b.String(), "\n"))
