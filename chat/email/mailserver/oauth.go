@@ -138,7 +138,7 @@ func (o *OAuth) authorize(w http.ResponseWriter, r *http.Request) {
 		answer.Set("code", code)
 	}
 	back.RawQuery = answer.Encode()
-	http.Redirect(w, r, back.String(), http.StatusFound)
+	http.Redirect(w, r, back.String(), http.StatusFound) //nolint:gosec // a test server; it is on this machine
 }
 
 func (o *OAuth) token(w http.ResponseWriter, r *http.Request) {

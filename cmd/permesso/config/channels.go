@@ -91,7 +91,7 @@ type MailProvider struct {
 // MailProviders are the providers, by the value of provider. For any other one the
 // configuration has the addresses.
 var MailProviders = map[string]MailProvider{
-	"google": {SMTP: "smtp.gmail.com:465", IMAP: "imap.gmail.com:993", OAuth: OAuth{
+	"google": {SMTP: "smtp.gmail.com:465", IMAP: "imap.gmail.com:993", OAuth: OAuth{ //nolint:gosec // public addresses
 		AuthURL: "https://accounts.google.com/o/oauth2/v2/auth", TokenURL: "https://oauth2.googleapis.com/token", Scope: "https://mail.google.com/",
 	}},
 	"microsoft": {SMTP: "smtp.office365.com:587", IMAP: "outlook.office365.com:993", OAuth: OAuth{
