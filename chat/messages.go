@@ -120,6 +120,9 @@ type messages struct {
 	MayIUntranslated string
 	Act              string
 	ActUntranslated  string
+	Subject          string
+	SubjectOther     string
+	SubjectTo        string
 	Run              string
 	Wants            map[string]string // by action type, of a request without a tool
 	AgentWords       string

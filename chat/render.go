@@ -90,6 +90,7 @@ type renderer struct {
 	anySecret bool      // the text is nothing that a person consents to: see Redactor.Secrets
 	held      *[]string // collects the kinds of withheld secrets, if not nil
 	suspects  []string  // the domain names of which the warnings say what is unusual
+	arrow     string    // in place of " -> " in the operator's summary; "": that
 }
 
 func (s Style) renderer(p *approval.Pending) renderer {
@@ -512,17 +513,18 @@ func (r renderer) until() string {
 	return r.clock(r.p.ExpiresAt, r.p.Timestamp)
 }
 
-// clock formats t, with its date if that is not the day of other.
+// clock formats t with its zone, and with its date if that is not the day of other.
 func (s Style) clock(t, other time.Time) string {
-	zone, mark := s.Zone, ""
-	if zone == nil {
-		zone, mark = time.UTC, " UTC"
-	}
+	zone := cmp.Or(s.Zone, time.UTC)
 	t, other = t.In(zone), other.In(zone)
-	if t.YearDay() != other.YearDay() || t.Year() != other.Year() {
-		return t.Format("2006-01-02 15:04") + mark
+	name, _ := t.Zone()
+	if strings.HasPrefix(name, "+") || strings.HasPrefix(name, "-") {
+		name = "UTC" + name // this zone has no other name
 	}
-	return t.Format("15:04") + mark
+	if t.YearDay() != other.YearDay() || t.Year() != other.Year() {
+		return t.Format("2006-01-02 15:04 ") + name
+	}
+	return t.Format("15:04 ") + name
 }
 
 // text renders s on one line, escaped and redacted.

@@ -229,8 +229,8 @@ Agent says: "I need to remind the team."
 2 For this session: x_post to x.com/ricardo in personal
 6 Always: x_post to x.com/ricardo in personal, 90 days
 → approve a7f3b2c1  /  deny a7f3b2c1
-personal · x_post · until 12:05 · log 1042 9f3c`,
-		Style{Zone: time.FixedZone("here", 0), Foot: "log 1042 9f3c"}.Card(example()).String())
+personal · x_post · until 12:05 CET · log 1042 9f3c`,
+		Style{Zone: time.FixedZone("CET", 0), Foot: "log 1042 9f3c"}.Card(example()).String())
 }
 
 func TestForms(t *testing.T) {
@@ -656,4 +656,36 @@ func TestOutcome(t *testing.T) {
 	asked.Pending = approval.Raw(`{"version":1,"short_id":"d4e5f6a7","mac":"00"}`)
 	require.Equal(t, "d4e5f6a7 · denied", Style{}.Outcome(asked), "as on its card")
 	require.Equal(t, "a7f3b2c1 · scaduto", Style{Language: "it"}.Outcome(record(approval.StatusExpired, nil, nil)))
+}
+
+// A deadline names its zone, which can be the reader's or the host's.
+func TestTimesNameTheirZone(t *testing.T) {
+	at := time.Date(2026, 11, 21, 12, 5, 0, 0, time.UTC)
+	for want, zone := range map[string]*time.Location{
+		"12:05 UTC": nil, "13:05 CET": time.FixedZone("CET", 3600), "15:05 UTC+03": time.FixedZone("+03", 3*3600), "09:05 UTC-03": time.FixedZone("-03", -3*3600),
+	} {
+		require.Equal(t, want, Style{Zone: zone}.clock(at, at))
+		require.Equal(t, "2026-11-21 "+want, Style{Zone: zone}.clock(at, at.AddDate(0, 0, -1)))
+	}
+}
+
+// A headline says what would be done and where, the verb first, and in which workspace.
+func TestHeadline(t *testing.T) {
+	templated := func(p *approval.Pending) { p.SummaryParts = facts.Parts("{text} -> x.com/ricardo") }
+	for _, tc := range []struct {
+		lang, want string
+		p          *approval.Pending
+	}{
+		{"en", `Post "Meeting at 5" to x.com/ricardo? · personal`, example(templated)},
+		{"it", `Vuoi che pubblichi su X: "Meeting at 5" a x.com/ricardo? · personal`, example(templated)},
+		{"en", `Post "a -> b" to x.com/ricardo? · personal`, example(templated, func(p *approval.Pending) { p.RequestData = approval.Raw(`{"text":"a -> b"}`) })},
+		{"en", `Post "Meeting at 5" to x.com/ricardo? · personal`, example(templated, times(9))},
+		{"it", `Posso (post): "Meeting at 5" a x.com/ricardo? · personal`, example(templated, func(p *approval.Pending) { p.Verb = map[string]string{"en": "post"} })},
+		{"en", `Run x_post "Meeting at 5" to x.com/ricardo? · personal`, example(templated, func(p *approval.Pending) { p.Verb = nil })},
+		{"en", `A very long verb that ne… "Meeting at 5" to x.com/ricardo? · personal`, example(templated, func(p *approval.Pending) { p.Verb = map[string]string{"en": "a very long verb that needs to be cut"} })},
+		{"en", `May the agent run this? $ make -j 2 · personal`, example(release(`{"argv":["make","-j","2"]}`))},
+		{"en", `"Which branch?" · personal`, example(question, func(p *approval.Pending) { p.Agent.Title = "Which branch?" })},
+	} {
+		require.Equal(t, tc.want, Style{Language: tc.lang}.Headline(tc.p))
+	}
 }

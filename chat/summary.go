@@ -32,7 +32,12 @@ func (r renderer) summaryText(n int) string {
 }
 
 // operatorText is a piece of a template, with its spaces.
-func (r renderer) operatorText(s string) string { return escapePart(s, inLine, false, false) }
+func (r renderer) operatorText(s string) string {
+	if r.arrow != "" {
+		s = strings.ReplaceAll(s, " -> ", r.arrow)
+	}
+	return escapePart(s, inLine, false, false)
+}
 
 func (r renderer) fieldInShort(fields []codec.Field, name string, n int) string {
 	for _, f := range fields {
@@ -114,24 +119,33 @@ func recipientsIn(texts []string) (all []facts.Recipient) {
 	return all
 }
 
-// Headline is the question and the object of p in one line, for the subject of a mail and
-// for notifications: both begin within the first 40 characters. It is cut.
+// Headline is what p would do and where, the verb first, and the workspace, in one line, for
+// the subject of a mail and for notifications: the object begins within the first 40
+// characters. It is cut.
 func (s Style) Headline(p *approval.Pending) string {
 	r := s.renderer(p)
 	r.anySecret = true // a subject is nothing that a person consents to
-	if p.Type == approval.TypeQuestion {
-		return r.brief()
+	r.arrow = r.SubjectTo
+	object, from := clip(r.brief(), maxValue), " · "+r.text(p.SourceGroup)
+	switch {
+	case p.Type == approval.TypeQuestion:
+		return object + from
+	case p.ToolName == "":
+		return r.wants() + " " + object + from
 	}
-	question := r.question()
-	kept := clip(question, maxHeadQuestion)
-	if kept != question {
-		kept += "…"
+	verb, native := r.verb()
+	form := r.Subject
+	if !native {
+		form = r.SubjectOther
 	}
-	return kept + " " + clip(r.brief(), maxValue)
+	if short := clip(verb, maxSubjectVerb); short != verb {
+		verb = short + "…"
+	}
+	return upperFirst(Format(form, "verb", verb, "object", object)) + from
 }
 
-// maxHeadQuestion is how many characters of a question precede the object.
-const maxHeadQuestion = 32
+// maxSubjectVerb is how many characters of a verb precede the object.
+const maxSubjectVerb = 24
 
 // Action is what p would do, in one line: its verb and its object.
 func (s Style) Action(p *approval.Pending) string {

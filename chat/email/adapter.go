@@ -197,9 +197,12 @@ func (c *Adapter) Title(p *approval.Pending, style chat.Style) string { return h
 
 // Card implements deliver.Composer.
 func (c *Adapter) Card(p *approval.Pending, style chat.Style, token string) (deliver.Message, error) {
-	m := &cardMail{pending: p, style: style, texts: textsFor(style.Language), ceiling: c.ceiling(p.SourceGroup)}
-	if c.Addressing.Address(token) == "" {
-		m.tag = SubjectTag(p.RequestID, token)
+	m := &cardMail{
+		pending: p, style: style, texts: textsFor(style.Language), ceiling: c.ceiling(p.SourceGroup),
+		to: c.Addressing.Address(token), tag: SubjectTag(p.RequestID, ""),
+	}
+	if m.to == "" {
+		m.to, m.tag, m.inText = c.Addressing.own(), SubjectTag(p.RequestID, token), true
 	}
 	return m.render()
 }
@@ -214,7 +217,7 @@ func (c *Adapter) ceiling(ws string) approval.Reversibility {
 // outgoing is the email of a message. A card begins a thread.
 func (c *Adapter) outgoing(to deliver.Address, m deliver.Message) *outgoing {
 	d := &outgoing{
-		From: c.Addressing.Local + "@" + c.Addressing.Domain, To: string(to.Chat),
+		From: c.Addressing.own(), To: string(to.Chat),
 		MessageID: string(m.ID), InReplyTo: string(m.ReplyTo), Date: time.Now(), Auto: "auto-generated", Text: strings.Join(m.Lines, "\n") + "\n", HTML: m.Page,
 	}
 	inSubject := m.Secret
@@ -236,6 +239,9 @@ func (c *Adapter) outgoing(to deliver.Address, m deliver.Message) *outgoing {
 	}
 	return d
 }
+
+// own is the address without a token.
+func (a Addressing) own() string { return a.Local + "@" + a.Domain }
 
 // canonical lowers the case of an address's domain. The part before the @ may be
 // case-sensitive.

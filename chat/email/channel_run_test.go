@@ -129,4 +129,8 @@ func TestExamine(t *testing.T) {
 	require.Contains(t, f.Stated, "dmarc=none")
 	require.NotEmpty(t, f.Signed)
 	require.Equal(t, "no Authentication-Results field", Examine(t.Context(), mail(""), none).Stated)
+
+	f = Examine(t.Context(), mail("Authentication-Results: spf=none smtp.mailfrom=x;dmarc=pass action=none header.from=human.test\r\n"), none)
+	require.Equal(t, []string{"authserv_unnamed = true", "dkim = false"}, f.Lines(), "the server writes no name")
+	require.Equal(t, annMail, f.Sender)
 }

@@ -361,7 +361,7 @@ func testCardMail(t *testing.T) {
 	w := newRig(t)
 	k := w.addPending("home", id1, func(p *approval.Pending) { p.Agent.Rationale = "see <a href=http://evil.test>here</a>" })
 	m := w.onlyEmail(w.runAndTakeSent())
-	require.Equal(t, `🔐 May I post? "Meeting at 5" -> x.com/ricardo · a7f3b2c1 [appr_a7f3b2c1d4e5f6a7]`, m.subject)
+	require.Equal(t, `Post "Meeting at 5" -> x.com/ricardo? · home [appr_a7f3b2c1d4e5f6a7]`, m.subject)
 	require.Equal(t, "permesso <permesso@gate.test>", m.header.Get("From"))
 	require.Equal(t, annMail, m.header.Get("To"))
 	require.Equal(t, "auto-generated", m.header.Get("Auto-Submitted"))
@@ -370,14 +370,14 @@ func testCardMail(t *testing.T) {
 	id, ok := parseMessageID(m.header.Get("Message-Id"))
 	require.True(t, ok)
 	require.Equal(t, k.ID, id)
-	for _, part := range []string{m.text, m.page} {
-		for _, fact := range []string{"🔐 May I post?", "home · x_post · until", "irreversible | class: channel:out", "text: Meeting at 5", "1 once", "until 12:05 UTC", "log 1042 9f3c", "deny", "reply to this email"} {
+	for _, part := range []string{m.text, flatten(m.page).text} {
+		for _, fact := range []string{"🔐 May I post?", "home · x_post · until", "irreversible | class: channel:out", "text: Meeting at 5", "1 allow once (runs)", "until 12:05 UTC", "log 1042 9f3c", "deny", "reply to this email"} {
 			require.Contains(t, part, fact)
 		}
 	}
 	require.True(t, strings.HasPrefix(m.text, "🔐"), "so that a quotation is recognized")
 	require.NotContains(t, m.text, m.token, "only the reply address has it")
-	require.NotRegexp(t, `(?i)<(a|img|link|script|iframe|form|base)\b|\b(src|href|url)\s*[=(]`, strings.ReplaceAll(m.page, "&lt;a href=http://evil.test&gt;", ""), "no links, nothing to load")
+	require.NotRegexp(t, `(?i)<(img|link|script|iframe|form|base)\b|\b(src|url)\s*[=(]|https?:`, strings.ReplaceAll(m.page, "&lt;a href=http://evil.test&gt;", ""), "nothing to load or to follow")
 	require.Contains(t, m.page, "&lt;a href=http://evil.test&gt;")
 	require.Contains(t, m.page, "In the agent&#39;s own words")
 	require.NotEmpty(t, automaticReason(m.raw), "a copy that comes back is ignored")

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sort"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/emersion/go-message"
 
@@ -108,20 +108,24 @@ func writePart(w *message.Writer, text string) error {
 // program would decode.
 var tagLike = pattern(`(?i)(appr)_|(=)\?`)
 
-// headline is the question, the object and the short id in one line, valid in a header.
+// headline is what would be done, where, and in which workspace, in one line that is valid
+// in a header.
 func headline(s chat.Style, p *approval.Pending) string {
 	line := tagLike().ReplaceAllStringFunc(s.Headline(p), func(m string) string {
 		return fmt.Sprintf(`%s\u{%X}`, m[:len(m)-1], m[len(m)-1])
 	})
 	const longest = 300
-	if len(line) > longest {
-		cut := line[:longest]
-		for !utf8.ValidString(cut) {
-			cut = cut[:len(cut)-1]
-		}
-		line = cut + "…"
+	return cutTo(line, longest, func(s string) int { return len(s) })
+}
+
+// cutTo is the longest beginning of s that has at most that size, with a mark of the cut.
+func cutTo(s string, most int, size func(string) int) string {
+	if size(s) <= most {
+		return s
 	}
-	return "🔐 " + line + " · " + chat.Escape(p.ShortID)
+	runes := []rune(s)
+	n := sort.Search(len(runes), func(n int) bool { return size(string(runes[:n])) > most })
+	return string(runes[:max(0, n-1)]) + "…"
 }
 
 // cardMail is a card for one approver.
@@ -130,32 +134,42 @@ type cardMail struct {
 	style   chat.Style
 	texts   *catalog
 	ceiling approval.Reversibility
-	tag     string // "": the reply address carries the token
+	to      string // the address that a reply goes to
+	tag     string // the end of the subject
+	inText  bool   // the text ends with the tag, too: the address carries no token
 }
 
 // longCard is the size, in bytes, above which a reply that quotes the complete card, as
 // text and as HTML, may be too large to be read.
 const longCard = 64 << 10
 
-// notes are the notes below the card. blocked says on the card why it cannot be approved.
-func (m *cardMail) notes(size int, complete, blocked bool) (notes []string) {
-	p, w := m.pending, m.texts
-	switch {
-	case p.Type == approval.TypeQuestion:
-		notes = append(notes, w.HowToAnswer)
-	case blocked:
-		notes = append(notes, w.HowToDeny)
+// refusal says why the card cannot be approved by email, "" if it can or if the card itself says it.
+func (m *cardMail) refusal(complete, blocked bool) string {
+	switch p := m.pending; {
+	case p.Type == approval.TypeQuestion || blocked:
+		return ""
 	case !complete:
-		notes = append(notes, chat.Format(w.Incomplete, "id", p.ShortID), w.HowToDeny)
+		return chat.Format(m.texts.Incomplete, "id", p.ShortID)
 	case exceeds(p.Reversibility, m.ceiling):
-		notes = append(notes, w.aboveCeiling(p, m.ceiling), w.HowToDeny)
-	default:
+		return m.texts.aboveCeiling(p, m.ceiling)
+	}
+	return ""
+}
+
+// notes are the notes below the card.
+func (m *cardMail) notes(size int, approvable bool) (notes []string) {
+	switch w := m.texts; {
+	case m.pending.Type == approval.TypeQuestion:
+		notes = append(notes, w.HowToAnswer)
+	case approvable:
 		notes = append(notes, w.HowTo)
+	default:
+		notes = append(notes, w.HowToDeny)
 	}
 	if size > longCard {
-		notes = append(notes, w.LongCard)
+		notes = append(notes, m.texts.LongCard)
 	}
-	if m.tag != "" {
+	if m.inText {
 		notes = append(notes, m.tag)
 	}
 	return notes
@@ -164,16 +178,78 @@ func (m *cardMail) notes(size int, complete, blocked bool) (notes []string) {
 // render returns the two parts of the email.
 func (m *cardMail) render() (deliver.Message, error) {
 	card := m.style.Card(m.pending)
-	if m.pending.Type == approval.TypeQuestion && len(card.Menu) > 0 {
-		card.Menu = card.Menu[:len(card.Menu)-1] // the last line does not apply to email
-		card.Why = nil                           // a question is no ruling of the policy
+	question, blocked := m.pending.Type == approval.TypeQuestion, card.Blocked != ""
+	approvable := !question && !blocked && !exceeds(m.pending.Reversibility, m.ceiling)
+	var codes []code
+	if question {
+		card.Why = nil // a question is no ruling of the policy
+		if len(card.Menu) > 0 {
+			card.Menu = card.Menu[:len(card.Menu)-1] // the last line does not apply to email
+		}
+	} else {
+		codes = m.codes(approvable)
+		card.Menu = menuOf(codes)
 	}
 	text, complete := fitCard(card)
-	blocked := card.Blocked != ""
-	notes := m.notes(len(text), complete, blocked)
-	page, err := cardHTML(card, text, notes, complete, m)
-	lines := strings.Split(text+"\n\n"+strings.Join(notes, "\n\n"), "\n")
-	return deliver.Message{Lines: lines, Page: page, Complete: complete && !blocked}, err
+	if approvable && !complete {
+		approvable, codes = false, m.codes(false)
+		card.Menu = menuOf(codes)
+		text, _ = fitCard(card)
+	}
+	refusal, notes := m.refusal(complete, blocked), m.notes(len(text), approvable)
+	page, err := m.page(&pageData{
+		Card: card, Complete: complete, Text: text, Refusal: refusal, Notes: notes, Codes: codes, Buttons: m.buttons(approvable),
+	})
+	below := slices.DeleteFunc(append([]string{text, refusal}, notes...), func(s string) bool { return s == "" })
+	return deliver.Message{Lines: strings.Split(strings.Join(below, "\n\n"), "\n"), Page: page, Complete: complete && !blocked}, err
+}
+
+// code is a code that a reply can begin with, as a line of the card.
+type code struct {
+	Code, Text string
+	Effect     string // in parentheses: whether the request runs
+	Runs       bool
+}
+
+func (c code) String() string { return c.Code + " " + c.Text + " (" + c.Effect + ")" }
+
+func menuOf(codes []code) (lines []string) {
+	for _, c := range codes {
+		lines = append(lines, c.String())
+	}
+	return lines
+}
+
+// codes are the codes that are possible.
+func (m *cardMail) codes(approvable bool) []code {
+	session, always := "", ""
+	if s := m.style.Offer(m.pending, approval.Session); s != "" {
+		session = "2 " + s
+	}
+	if s := m.style.Offer(m.pending, approval.Always); s != "" {
+		always = "6 " + s
+	}
+	return m.texts.codeLines(approvable, session, always)
+}
+
+// codeLines are the lines of the codes. The sentences of 2 and 6 are empty if they are not possible.
+func (w *catalog) codeLines(approvable bool, session, always string) (all []code) {
+	c := w.Codes
+	for _, l := range []struct {
+		line string
+		runs bool
+	}{{c.Once, true}, {session, true}, {c.Deny, false}, {c.Note, true}, {c.Change, false}, {always, true}, {c.Ask, false}} {
+		if l.line == "" || l.runs && !approvable {
+			continue
+		}
+		effect := c.RunsNothing
+		if l.runs {
+			effect = c.Runs
+		}
+		first, rest, _ := strings.Cut(l.line, " ")
+		all = append(all, code{first, rest, effect, l.runs})
+	}
+	return all
 }
 
 func fitCard(card chat.Card) (text string, complete bool) {

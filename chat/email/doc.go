@@ -25,6 +25,15 @@
 //     email gets the outcome, in the thread of the card. The sent record is kept for
 //     30 days, so that a late reply gets the answer "too late".
 //
+// # What a person sees
+//
+// An email has a complete plain part, and an HTML part with the same lines and with
+// buttons. A button is a mailto link with the address, the subject and the answer of a
+// reply, so that a program that follows links decides nothing. The reply is no reply to a
+// message for the mail program: its address or its subject has the token. A card that
+// cannot be approved by email has no Approve button. The subject says what would be done
+// and where; the tag with the id, and with the token if the address has none, is its end.
+//
 // # What gets an answer
 //
 // Two automatic mailers can answer each other forever. So a reply gets at most one

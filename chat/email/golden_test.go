@@ -1,10 +1,12 @@
 package email
 
 import (
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -24,7 +26,7 @@ func TestGoldenMails(t *testing.T) {
 			}
 			style := cardtest.Style(t, false)
 			style.Language, style.Foot = language, "log 1042 9f3c"
-			m := &cardMail{pending: k.Pending, style: style, texts: textsFor(language)}
+			m := &cardMail{pending: k.Pending, style: style, texts: textsFor(language), to: "permesso@gate.test"}
 			letter, err := m.render()
 			require.NoError(t, err)
 			got := "Subject: " + headline(style, k.Pending) + "\n\n" + strings.Join(letter.Lines, "\n")
@@ -47,23 +49,32 @@ func TestSubjectsOfKinds(t *testing.T) {
 			style.Language = language
 			subject := headline(style, p)
 			require.Contains(t, string([]rune(subject)[:40]), object, language+" "+name)
-			require.Contains(t, subject, p.ShortID, language+" "+name)
+			require.Regexp(t, ` · personal$`, subject, language+" "+name)
 		}
 	}
 }
 
-var (
-	styled = regexp.MustCompile(`(<(?:span|p) style="([^"]*)">)([^<]*)`)
-	looks  = regexp.MustCompile(`bold|larger|small|background: #\w+|color: #\w+`)
-)
+var classed = regexp.MustCompile(`(<\w+ [^>]*class="(\w+)"[^>]*>)([^<\n]+)`)
 
-// withMarks writes weight, size and color of a text before it: [bold #a40].
-func withMarks(page string) string {
-	return styled.ReplaceAllStringFunc(page, func(s string) string {
-		m := styled.FindStringSubmatch(s)
-		if marks := looks.FindAllString(m[2], -1); len(marks) > 0 {
-			return m[1] + "[" + strings.Join(marks, ", ") + "] " + m[3]
-		}
-		return s
-	})
+// withMarks writes the class of an element before its text: [alert].
+func withMarks(page string) string { return classed.ReplaceAllString(page, "$1[$2] $3") }
+
+// The README shows the email that a person sees.
+func TestReadmeShowsTheEmail(t *testing.T) {
+	style := cardtest.Style(t, false)
+	style.Zone, style.Foot = time.FixedZone("CET", 3600), "log 1042 9f3c"
+	m := &cardMail{pending: postKind(t), style: style, texts: textsFor(""), to: "permesso@gate.test"}
+	letter, err := m.render()
+	require.NoError(t, err)
+	shown := cardtest.VisibleHTML(letter.Page, "")
+	shown, _, _ = strings.Cut(shown, "\n"+textsFor("").WhyAsked)
+	block := "<!-- made by TestReadmeShowsTheEmail -->\n```\n" + headline(style, m.pending) + " " + SubjectTag(m.pending.RequestID, "") + "\n\n" +
+		strings.Replace(shown, "✓ Approve ✕ Deny", "[ ✓ Approve ]  [ ✕ Deny ]", 1) + "\n```\n"
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	if *update {
+		readme = regexp.MustCompile("(?s)<!-- made by .*? -->\n```\n.*?```\n").ReplaceAllLiteral(readme, []byte(block))
+		require.NoError(t, os.WriteFile("README.md", readme, 0o644))
+	}
+	require.Contains(t, string(readme), block)
 }

@@ -13,6 +13,9 @@ type catalog struct {
 	Ceiling       string
 	Reversibility map[string]string
 	AgentWords    string
+	OtherCodes    string
+	Buttons       buttonTexts
+	Codes         codeTexts
 	WhyAsked      string
 	Unclear       string
 	Doubt         string
@@ -22,5 +25,9 @@ type catalog struct {
 	Late          string
 	Gone          string
 }
+
+type buttonTexts struct{ Approve, Deny, Hint string }
+
+type codeTexts struct{ Once, Deny, Note, Change, Ask, Runs, RunsNothing string }
 
 func textsFor(language string) *catalog { return chat.Messages[catalog](language, "email") }

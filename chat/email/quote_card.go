@@ -33,6 +33,9 @@ var ownCardWords = sync.OnceValue(func() *cardWords {
 		for _, l := range chat.Menus(lang) {
 			c.menus = append(c.menus, wordsOf(l))
 		}
+		for _, l := range menuOf(textsFor(lang).codeLines(true, "", "")) {
+			c.menus = append(c.menus, wordsOf(l))
+		}
 		for _, l := range chat.Remembers(lang) {
 			c.gives = append(c.gives, normalize(l))
 		}

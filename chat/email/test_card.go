@@ -146,6 +146,7 @@ type Findings struct {
 	Answer     string // the answer as understood, on one line
 	Clear      bool
 	AuthservID string // the server withID in the topmost Authentication-Results; "": there is none
+	Unnamed    bool   // that field has no server's name, and proves the sender
 	Field      string // that field, on one line
 	Stated     string // why its DMARC result proves nothing; "": it proves the sender
 	Signed     string // why our verification of DKIM proves nothing; "": it proves the sender
@@ -182,6 +183,10 @@ func Examine(ctx context.Context, raw []byte, lookup func(context.Context, strin
 	if f.Stated = "no Authentication-Results field"; f.AuthservID != "" {
 		f.Stated = proof(&authentic.Authenticator{AuthservID: f.AuthservID})
 	}
+	if unnamed := (&authentic.Authenticator{Unnamed: true}); f.AuthservID == "" && field != "" {
+		f.Stated = proof(unnamed)
+		f.Unnamed = f.Stated == ""
+	}
 	f.Signed = proof(&authentic.Authenticator{DKIM: true, Lookup: lookup})
 	return f
 }
@@ -189,7 +194,10 @@ func Examine(ctx context.Context, raw []byte, lookup func(context.Context, strin
 // Lines are the lines for [channels.email] that follow from the findings.
 func (f Findings) Lines() []string {
 	var lines []string
-	if f.Stated == "" {
+	switch {
+	case f.Unnamed:
+		lines = append(lines, "authserv_unnamed = true")
+	case f.Stated == "":
 		lines = append(lines, fmt.Sprintf("authserv_id = %q", f.AuthservID))
 	}
 	return append(lines, fmt.Sprintf("dkim = %t", f.Signed == ""))

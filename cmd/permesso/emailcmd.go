@@ -72,7 +72,7 @@ func (a *app) emailSetupCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "setup", Short: "Check the mail servers and write the configuration", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			given := slices.ContainsFunc([]string{"from", "smtp", "imap", "maildir"}, cmd.Flags().Changed)
+			given := slices.ContainsFunc([]string{"from", "smtp", "imap", "maildir", "oauth"}, cmd.Flags().Changed)
 			return setup.SetUpEmail(cmd.Context(), a.Console, &s, given)
 		},
 	}
@@ -90,6 +90,13 @@ func (a *app) emailSetupCmd() *cobra.Command {
 	f.StringVar(&s.AuthservID, "authserv-id", "", "`name` in your server's Authentication-Results; see permesso email test")
 	f.BoolVar(&s.SubAddressing, "sub-addressing", false, "the server also delivers name+anything@domain")
 	f.StringVar(&s.DNS, "dns", "", "`host:port` of the DNS resolver for DKIM keys (default: the system's)")
+	f.StringVar(&s.OAuth.Provider, "oauth", "", "log in without a password, at this `provider`: google, microsoft or other")
+	f.StringVar(&s.OAuth.ClientID, "client-id", "", "`ID` of the OAuth client that you registered there")
+	f.StringVar(&s.OAuth.ClientSecretFile, "client-secret-file", "", "`file` with the secret of the OAuth client")
+	f.StringVar(&s.OAuth.AuthURL, "auth-url", "", "`URL` of another provider, for a browser on this machine")
+	f.StringVar(&s.OAuth.TokenURL, "token-url", "", "`URL` of another provider that gives tokens")
+	f.StringVar(&s.OAuth.DeviceURL, "device-url", "", "`URL` of another provider, for a browser on any device")
+	f.StringVar(&s.OAuth.Scope, "scope", "", "`scope` for mail of another provider")
 	f.BoolVar(&s.Write, "write", false, "write the section into the configuration")
 	return c
 }

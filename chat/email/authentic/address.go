@@ -117,7 +117,7 @@ func checkLocal(local string) error {
 // error there are no more.
 type lexer struct {
 	rest     string
-	noQuotes bool // a quotation mark in a comment is an error
+	noQuotes bool // a quoted text in a comment must not have a delimiter in it
 	err      error
 }
 
@@ -183,8 +183,12 @@ func (s *lexer) space() (skipped bool) {
 			s.fail(errors.New("a comment is not closed"))
 			return false
 		case c == '"' && depth > 0 && s.noQuotes:
-			s.fail(errors.New("a comment has a quotation mark in it"))
-			return false
+			text, rest, closed := strings.Cut(s.rest[1:], `"`)
+			if !closed || strings.ContainsAny(text, `()\;`) {
+				s.fail(errors.New("a comment has a quotation mark in it"))
+				return false
+			}
+			s.rest = `"` + rest // the loop skips it
 		case c == '(':
 			depth++
 		case c == ')' && depth > 0:

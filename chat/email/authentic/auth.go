@@ -37,6 +37,9 @@ type Authenticator struct {
 	// Authentication-Results (RFC 8601). Empty: those fields are ignored. The server
 	// must remove fields with its own name from incoming emails.
 	AuthservID string
+	// Unnamed: the receiving server writes Authentication-Results without a name, above all
+	// fields that came with the email, into every email. Then AuthservID is empty.
+	Unnamed bool
 	// DKIM enables our own verification of signatures (RFC 6376, RFC 8463).
 	DKIM bool
 	// TrustRelay accepts From as it is. Use it only without DKIM, and only if every
@@ -106,7 +109,7 @@ func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerFi
 		on    bool
 		proof func() (string, *Error)
 	}{
-		{a.AuthservID != "", func() (string, *Error) { return a.proveDMARC(fields, domain) }},
+		{a.AuthservID != "" || a.Unnamed, func() (string, *Error) { return a.proveDMARC(fields, domain) }},
 		{a.DKIM, func() (string, *Error) { return a.proveDKIM(ctx, raw, fields, domain) }},
 		{a.TrustRelay, func() (string, *Error) { return "relay", nil }},
 	} {
@@ -191,7 +194,7 @@ func readFields(raw []byte) ([]headerField, *Error) {
 func Stated(raw []byte) (server, field string) {
 	fields, _ := readFields(raw)
 	if field, _ = topmostResults(fields); field != "" {
-		server, _, _ = parseResults(field)
+		server, _, _ = parseResults(field, false)
 	}
 	return server, field
 }

@@ -1,6 +1,7 @@
 package authentic
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,11 +17,11 @@ func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string,
 	value, found := topmostResults(fields)
 	if !found {
 		return "", &Error{
-			Reason: fmt.Sprintf("%s has not stated how it checked the email (no Authentication-Results field)", a.AuthservID),
+			Reason: fmt.Sprintf("%s has not stated how it checked the email (no Authentication-Results field)", cmp.Or(a.AuthservID, unnamed)),
 			hint:   "enable DMARC checks on the mail server, or let this channel check DKIM",
 		}
 	}
-	id, results, err := parseResults(value)
+	id, results, err := parseResults(value, a.Unnamed)
 	if err == nil && chat.LowerASCII(id) != chat.LowerASCII(a.AuthservID) {
 		return "", &Error{
 			Reason: fmt.Sprintf("the topmost Authentication-Results field is by %s, not by %s", quoteShort(id), a.AuthservID),
@@ -30,8 +31,11 @@ func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string,
 	if err != nil {
 		return "", refuse("the topmost Authentication-Results field cannot be read: %s", err)
 	}
-	return checkDMARC(results, id, domain)
+	return checkDMARC(results, cmp.Or(id, unnamed), domain)
 }
+
+// unnamed is the server that writes no name.
+const unnamed = "the mail server"
 
 func topmostResults(fields []headerField) (value string, found bool) {
 	i := slices.IndexFunc(fields, func(f headerField) bool { return f.name == "authentication-results" })
@@ -92,12 +96,17 @@ type authResult struct {
 // parseResults parses the value of an Authentication-Results field by the grammar of
 // RFC 8601, section 2.2. It allows three deviations that real servers write: any
 // visible character except a delimiter in a value, a property without a type
-// ("action=none"), and a final semicolon. Any other deviation is an error. So is a
-// quotation mark in a comment: if a server copied a quoted local part into a comment,
-// the sender could close the comment.
-func parseResults(value string) (id string, results []authResult, err error) {
+// ("action=none"), and a final semicolon. Any other deviation is an error. So is a quoted
+// text in a comment with anything in it that could end the comment: the sender chooses a
+// quoted local part. If the server writes no name, the results come first.
+func parseResults(value string, unnamed bool) (id string, results []authResult, err error) {
 	s := &lexer{rest: value, noQuotes: true}
-	id = s.server()
+	if unnamed {
+		s.space()
+		results = append(results, s.result())
+	} else {
+		id = s.server()
+	}
 	for s.peek() == ';' {
 		s.next()
 		if s.space(); s.peek() == 0 {

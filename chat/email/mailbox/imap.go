@@ -18,13 +18,14 @@ import (
 // Emails that arrived more than an hour before the first start are skipped, however
 // late the first connection is. Nothing is deleted, and the mailbox is opened read-only.
 type IMAP struct {
-	Address  string // "host:port"
-	Security string // StartTLS, TLS or NoTLS; "": TLS
-	Username string
-	Password func() (string, error) // read at each login
-	CAFile   string                 // PEM: trust these authorities instead of the system's; "": the system's
-	Mailbox  string                 // "": INBOX
-	State    State                  // the position in the mailbox; required
+	Address     string // "host:port"
+	Security    string // StartTLS, TLS or NoTLS; "": TLS
+	Username    string
+	Password    func() (string, error) // read at each login
+	AccessToken *AccessToken           // in place of a password; may be nil
+	CAFile      string                 // PEM: trust these authorities instead of the system's; "": the system's
+	Mailbox     string                 // "": INBOX
+	State       State                  // the position in the mailbox; required
 
 	// Report gets nil after each scan without an error, else the error; may be nil.
 	// Connection errors are *Error.

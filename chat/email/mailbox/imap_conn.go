@@ -2,7 +2,6 @@ package mailbox
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -82,6 +81,9 @@ func (c *imapConn) greet(e endpoint) error {
 }
 
 func (c *imapConn) login(b *IMAP) error {
+	if b.AccessToken != nil {
+		return c.loginWithToken(b)
+	}
 	if b.Password == nil {
 		return &Error{Stage: "log in", Err: errors.New("no password is set")}
 	}
@@ -89,7 +91,6 @@ func (c *imapConn) login(b *IMAP) error {
 	if err != nil {
 		return &Error{Stage: "log in", Err: fmt.Errorf("read the password: %w", err)}
 	}
-	encode := base64.StdEncoding.EncodeToString
 	c.secrets = []string{password, encode([]byte("\x00" + b.Username + "\x00" + password))}
 	err = c.doWithTimeout("log in", func() error {
 		caps := c.client.Caps()
@@ -102,6 +103,16 @@ func (c *imapConn) login(b *IMAP) error {
 		return c.client.Login(b.Username, password).Wait()
 	})
 	return refused(err, "check the user name and the password; some providers require an app password, or IMAP to be enabled")
+}
+
+func (c *imapConn) loginWithToken(b *IMAP) error {
+	offers := func(mechanism string) bool { return c.client.Caps().Has(imap.AuthCap(mechanism)) }
+	m, secrets, err := b.AccessToken.login(c.ctx, b.Username, b.Address, offers)
+	if err != nil {
+		return err
+	}
+	c.secrets = secrets
+	return refused(c.doWithTimeout("log in", func() error { return c.client.Authenticate(m) }), b.AccessToken.Refused)
 }
 
 // refusedByServer says whether the server answered with an error on a working connection.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
@@ -20,13 +19,14 @@ import (
 
 // SMTP submits emails to a mail server. Each Send opens a connection.
 type SMTP struct {
-	Address   string                 // "host:port"
-	Security  string                 // StartTLS, TLS or NoTLS; "": TLS
-	Username  string                 // "": no login
-	Password  func() (string, error) // read at each login
-	CAFile    string                 // PEM: trust these authorities instead of the system's; "": the system's
-	LocalName string                 // our name in EHLO; "": localhost
-	Timeout   time.Duration          // for each answer; 0: 30 s. After the last byte of an email it is five times that.
+	Address     string                 // "host:port"
+	Security    string                 // StartTLS, TLS or NoTLS; "": TLS
+	Username    string                 // "": no login
+	Password    func() (string, error) // read at each login
+	AccessToken *AccessToken           // in place of a password; may be nil
+	CAFile      string                 // PEM: trust these authorities instead of the system's; "": the system's
+	LocalName   string                 // our name in EHLO; "": localhost
+	Timeout     time.Duration          // for each answer; 0: 30 s. After the last byte of an email it is five times that.
 }
 
 // Check connects and logs in. Its error is an *Error.
@@ -150,14 +150,21 @@ func (c *smtpConn) login(s *SMTP) error {
 		e := c.failed("log in", err)
 		if e.Account = !e.Temporary; e.Account && e.Code != 0 {
 			e.Help = "check the user name and the password; some providers require an app password"
+			if s.AccessToken != nil {
+				e.Help = s.AccessToken.Refused
+			}
 		}
 		return e
 	}
 	return nil
 }
 
-// mechanism selects how to send the password.
-func (c *smtpConn) mechanism(s *SMTP) (sasl.Client, error) {
+// mechanism selects how to send the password or the access token.
+func (c *smtpConn) mechanism(s *SMTP) (m sasl.Client, err error) {
+	if s.AccessToken != nil {
+		m, c.secrets, err = s.AccessToken.login(c.ctx, s.Username, s.Address, c.SupportsAuth)
+		return m, err
+	}
 	if s.Password == nil {
 		return nil, &Error{Stage: "log in", Err: errors.New("a user name is set, but no password")}
 	}
@@ -165,7 +172,6 @@ func (c *smtpConn) mechanism(s *SMTP) (sasl.Client, error) {
 	if err != nil {
 		return nil, &Error{Stage: "log in", Err: fmt.Errorf("read the password: %w", err)}
 	}
-	encode := base64.StdEncoding.EncodeToString
 	c.secrets = []string{password, encode([]byte(password)), encode([]byte("\x00" + s.Username + "\x00" + password))}
 	switch {
 	case c.SupportsAuth("PLAIN"):

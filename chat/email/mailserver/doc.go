@@ -9,6 +9,8 @@
 //	           submits them to OpenSMTPD
 //	dnsmasq    publishes human.test's DKIM keys and its DMARC policy
 //
+// StartOAuth is an authorization server of our own: Dovecot asks it about access tokens.
+//
 // Start needs root, bubblewrap and Debian's packages (make deps installs them). It takes
 // about 0.2 s. The servers run in a separate PID namespace that ends with the test, also
 // when the test is killed. OpenSMTPD has private folders instead of its spool and /run,

@@ -63,7 +63,10 @@ type Servers struct {
 	DNS   string // UDP
 
 	CAFile string // PEM: the servers' certificate, for 127.0.0.1 and localhost
-	Dir    string // all files, including the servers' logs
+
+	OAuth      string // where Dovecot asks about access tokens; "": it accepts none
+	Mechanisms string // the mechanisms for access tokens
+	Dir        string // all files, including the servers' logs
 
 	keys    keys
 	txt     map[string]string
@@ -76,8 +79,20 @@ type Servers struct {
 // test. A failed test prints their logs.
 func Start(t testing.TB) *Servers {
 	t.Helper()
+	return start(t, &Servers{})
+}
+
+// StartWithOAuth is [Start] with servers that also accept the access tokens of o, by these
+// mechanisms: "oauthbearer", "xoauth2", or both.
+func StartWithOAuth(t testing.TB, o *OAuth, mechanisms string) *Servers {
+	t.Helper()
+	return start(t, &Servers{OAuth: o.URL + "/tokeninfo?access_token=", Mechanisms: mechanisms})
+}
+
+func start(t testing.TB, v *Servers) *Servers {
+	t.Helper()
 	checkRequirements(t)
-	v := &Servers{Dir: makeDir(t)}
+	v.Dir = makeDir(t)
 	var key string
 	v.CAFile, key = Certificate(t, v.Dir)
 	chownToServerUser(t, key)
@@ -235,6 +250,8 @@ func (v *Servers) configure(t testing.TB) {
 	t.Helper()
 	write(t, filepath.Join(v.Dir, "smtpd.conf"), render(t, smtpdConf, v))
 	write(t, filepath.Join(v.Dir, "dovecot.conf"), render(t, dovecotConf, v))
+	write(t, filepath.Join(v.Dir, "oauth2.conf"),
+		"tokeninfo_url = "+v.OAuth+"\nusername_attribute = email\nactive_attribute = active\nactive_value = true\n")
 	var passwords strings.Builder
 	for _, u := range users {
 		fmt.Fprintf(&passwords, "%s:{PLAIN}%s\n", u, Password)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"iter"
 	"net"
 	"net/url"
@@ -49,8 +50,10 @@ type Email struct {
 	From          string     // the daemon's address
 	SMTP          MailServer // sends mails
 	IMAP          MailServer // fetches replies; zero: not used
+	OAuth         OAuth      // for the servers with a username and without a password_file; zero: not used
 	Maildir       string     // receives replies on this machine; "": not used
 	AuthservID    string     // mail server whose Authentication-Results are trusted; "": none
+	Unnamed       bool       // that server writes no name
 	DKIM          bool       // the daemon verifies signatures
 	TrustRelay    bool       // From is trusted without a check
 	SubAddressing bool       // permesso+TOKEN@… is delivered to From
@@ -68,11 +71,64 @@ type MailServer struct {
 	Mailbox      string // only IMAP; "": INBOX
 }
 
+// OAuth is an authorization server, and the client that its operator registered there.
+type OAuth struct {
+	Provider         string // google, microsoft, other
+	ClientID         string // "": OAuth is not used
+	ClientSecretFile string // "": the client has no secret
+	AuthURL          string // for a code in the browser of this machine; "": not possible
+	TokenURL         string
+	DeviceURL        string // for a code that is typed on any device; "": not possible
+	Scope            string // with spaces between several
+}
+
+// MailProvider is what is known of a provider that accepts no password.
+type MailProvider struct {
+	SMTP, IMAP string // addresses
+	OAuth      OAuth
+}
+
+// MailProviders are the providers, by the value of provider. For any other one the
+// configuration has the addresses.
+var MailProviders = map[string]MailProvider{
+	"google": {SMTP: "smtp.gmail.com:465", IMAP: "imap.gmail.com:993", OAuth: OAuth{ //nolint:gosec // public addresses
+		AuthURL: "https://accounts.google.com/o/oauth2/v2/auth", TokenURL: "https://oauth2.googleapis.com/token", Scope: "https://mail.google.com/",
+	}},
+	"microsoft": {SMTP: "smtp.office365.com:587", IMAP: "outlook.office365.com:993", OAuth: OAuth{
+		TokenURL: microsoft + "token", DeviceURL: microsoft + "devicecode",
+		Scope: "https://outlook.office.com/IMAP.AccessAsUser.All https://outlook.office.com/SMTP.Send offline_access",
+	}},
+}
+
+const microsoft = "https://login.microsoftonline.com/common/oauth2/v2.0/"
+
+// oauth reads the table oauth, and fills in what is known of its provider.
+func (s *section) oauth() OAuth {
+	sub := s.table("oauth")
+	if sub == nil {
+		return OAuth{}
+	}
+	o := OAuth{
+		Provider: sub.text("provider"), ClientID: sub.text("client_id"), ClientSecretFile: sub.text("client_secret_file"),
+		AuthURL: sub.text("auth_url"), TokenURL: sub.text("token_url"), DeviceURL: sub.text("device_url"), Scope: sub.text("scope"),
+	}
+	sub.require(sub.node.val, sub.self.Hint, "oauth needs %s", "provider", "client_id")
+	known, ok := MailProviders[o.Provider]
+	if ok && o.AuthURL+o.DeviceURL == "" {
+		o.AuthURL, o.DeviceURL = known.OAuth.AuthURL, known.OAuth.DeviceURL
+	}
+	o.TokenURL, o.Scope = cmp.Or(o.TokenURL, known.OAuth.TokenURL), cmp.Or(o.Scope, known.OAuth.Scope)
+	if o.TokenURL == "" || o.Scope == "" || o.AuthURL+o.DeviceURL == "" {
+		sub.fail(sub.node.val, "provider", "its documentation has the addresses", "provider other needs token_url, scope, and auth_url or device_url")
+	}
+	return o
+}
+
 // emailChannel reads [channels.email].
 func (s *section) emailChannel() {
 	e := &Email{
-		From: canonicalEmail(s.text("from")), SMTP: s.mailServer("smtp"), IMAP: s.mailServer("imap"), Maildir: s.text("maildir"), AuthservID: s.text("authserv_id"),
-		DKIM: s.flag("dkim"), TrustRelay: s.flag("trust_relay"),
+		From: canonicalEmail(s.text("from")), SMTP: s.mailServer("smtp"), IMAP: s.mailServer("imap"), OAuth: s.oauth(), Maildir: s.text("maildir"), AuthservID: s.text("authserv_id"),
+		Unnamed: s.flag("authserv_unnamed"), DKIM: s.flag("dkim"), TrustRelay: s.flag("trust_relay"),
 		SubAddressing: s.flag("sub_addressing"), FollowUp: s.flag("follow_up"), DNS: hostPort(s.text("dns"), "53"),
 	}
 	s.require(s.node.key, "permesso email setup finds the right settings", "channel email needs %s", "from", "smtp")
@@ -85,7 +141,10 @@ func (s *section) checkIncoming(e *Email) {
 	if s.has("imap") && e.Maildir != "" {
 		s.fail(s.node.children["maildir"].key, "maildir", "remove one of them", "replies are received by imap or by maildir, not both")
 	}
-	if e.AuthservID == "" && !e.DKIM && !e.TrustRelay {
+	if e.AuthservID != "" && e.Unnamed {
+		s.fail(s.position("authserv_unnamed"), "authserv_unnamed", "remove one of them", "a server writes its name into Authentication-Results, or it does not")
+	}
+	if e.AuthservID == "" && !e.Unnamed && !e.DKIM && !e.TrustRelay {
 		s.fail(s.position("dkim"), "dkim", "set dkim = true, or authserv_id to the name of your mail server", "no setting authenticates the sender of a mail")
 	}
 	if host, _, _ := net.SplitHostPort(e.IMAP.Address); e.TrustRelay && host != "" && !isLoopback(host) {

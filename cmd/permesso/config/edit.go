@@ -268,6 +268,7 @@ func quotedList(all []string) string {
 type NewEmail struct {
 	From                string
 	SMTP, IMAP          MailServer
+	OAuth               OAuth
 	Maildir, AuthservID string
 	DNS                 string
 	SubAddressing       bool
@@ -283,6 +284,7 @@ func (e NewEmail) Section() string {
 		{"from", quoted(e.From)},
 		{"smtp", e.SMTP.inline()},
 		{"imap", e.IMAP.inline()},
+		{"oauth", e.OAuth.inline()},
 		{"maildir", quoted(e.Maildir)},
 		{"authserv_id", quoted(e.AuthservID)},
 		{"sub_addressing", sub},
@@ -301,6 +303,21 @@ func (m MailServer) inline() string {
 		{"password_file", quoted(m.PasswordFile)},
 		{"ca_file", quoted(m.CAFile)},
 		{"mailbox", quoted(m.Mailbox)},
+	})
+}
+
+func (o OAuth) inline() string {
+	if o.Provider == "" {
+		return ""
+	}
+	return inlineTable([]entry{
+		{"provider", quoted(o.Provider)},
+		{"client_id", quoted(o.ClientID)},
+		{"client_secret_file", quoted(o.ClientSecretFile)},
+		{"auth_url", quoted(o.AuthURL)},
+		{"token_url", quoted(o.TokenURL)},
+		{"device_url", quoted(o.DeviceURL)},
+		{"scope", quoted(o.Scope)},
 	})
 }
 

@@ -53,6 +53,43 @@ dns = "127.0.0.1"
 	require.Equal(t, map[string]approval.Reversibility{"w": approval.Partial}, c.EmailCeiling)
 }
 
+// What is known of a provider needs no lines. Another one needs its addresses.
+func TestEmailOAuth(t *testing.T) {
+	parse := func(oauth string) (config.OAuth, error) {
+		c, err := config.Parse("p.toml", []byte(strings.Replace(emailConfig, "smtp =", "oauth = { "+oauth+" }\nsmtp =", 1)))
+		if err != nil {
+			return config.OAuth{}, err
+		}
+		return c.Email.OAuth, nil
+	}
+	google, err := parse(`provider = "google", client_id = "c", client_secret_file = "/s"`)
+	require.NoError(t, err)
+	require.Equal(t, config.OAuth{
+		Provider: "google", ClientID: "c", ClientSecretFile: "/s", AuthURL: "https://accounts.google.com/o/oauth2/v2/auth",
+		TokenURL: "https://oauth2.googleapis.com/token", Scope: "https://mail.google.com/",
+	}, google)
+	microsoft, err := parse(`provider = "microsoft", client_id = "c"`)
+	require.NoError(t, err)
+	require.Empty(t, microsoft.AuthURL, "a code is typed on any device")
+	require.NotEmpty(t, microsoft.DeviceURL)
+	require.Contains(t, microsoft.Scope, "offline_access")
+	own, err := parse(`provider = "other", client_id = "c", auth_url = "https://a.test/a", token_url = "http://127.0.0.1:1/t", scope = "mail more"`)
+	require.NoError(t, err)
+	require.Equal(t, config.OAuth{Provider: "other", ClientID: "c", AuthURL: "https://a.test/a", TokenURL: "http://127.0.0.1:1/t", Scope: "mail more"}, own)
+	for given, want := range map[string]string{
+		`provider = "google"`:                                             "oauth needs client_id",
+		`provider = "gogle", client_id = "c"`:                             "google",
+		`provider = "other", client_id = "c"`:                             "provider other needs token_url, scope, and auth_url or device_url",
+		`client_id = "c", token_url = "ftp://x"`:                          "must be a URL",
+		`client_id = "c", auth_url = "http://x/"`:                         "must use https",
+		`provider = "google", client_id = "c", client_secret = "hunter2"`: "secrets are not allowed in this file",
+	} {
+		_, err := parse(given)
+		require.ErrorContains(t, err, want, given)
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+}
+
 func TestEmailIssues(t *testing.T) {
 	for _, row := range []struct{ why, from, to, want string }{
 		{
@@ -100,6 +137,10 @@ hint: put it into a separate file that only the daemon can read: password_file =
 		{
 			"imap without a username", "smtp =", "imap = { address = \"m.test:993\" }\nsmtp =",
 			"p.toml:8:8: imap needs a username",
+		},
+		{
+			"a name, and none", "smtp =", "authserv_id = \"mx.gate.test\"\nauthserv_unnamed = true\nsmtp =",
+			"p.toml:9:20: a server writes its name into Authentication-Results, or it does not\nhint: remove one of them",
 		},
 		{
 			"no authentication of senders", "smtp =", "dkim = false\nsmtp =",

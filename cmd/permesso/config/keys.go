@@ -343,6 +343,20 @@ func telegramKeys() []Key {
 	}
 }
 
+func oauthKeys() Key {
+	const example = `oauth = { provider = "google", client_id = "…", client_secret_file = "/path" }`
+	address := checked("https URL, or http on this machine", webAddress(true))
+	return Key{Name: "oauth", Help: "for servers without password_file; permesso email setup authorizes the daemon", Hint: example, valueType: tables(""), instead: true, Keys: []Key{
+		{Name: "provider", Example: `"google"`, Help: "google, microsoft or other", valueType: word("google", "microsoft", "other")},
+		{Name: "client_id", Example: `"1234.apps.googleusercontent.com"`, Help: "of the client that you registered there", valueType: line(200)},
+		{Name: "client_secret_file", Example: `"/etc/permesso/oauth.secret"`, Help: "mode 600; if the client has a secret", valueType: must("absolute path", absolutePath, "must be an absolute path")},
+		{Name: "auth_url", Example: `"https://login.example.org/authorize"`, Help: "of another provider: for a browser on this machine", valueType: address, instead: true},
+		{Name: "token_url", Example: `"https://login.example.org/token"`, Help: "of another provider", valueType: address, instead: true},
+		{Name: "device_url", Example: `"https://login.example.org/device"`, Help: "of another provider: for a browser anywhere", valueType: address, instead: true},
+		{Name: "scope", Example: `"mail offline_access"`, Help: "of another provider", valueType: line(500), instead: true},
+	}}
+}
+
 func emailKeys() []Key {
 	absolute := must("absolute path", absolutePath, "must be an absolute path")
 	hostAndPort := must("host:port", func(v string) bool { return hostPort(v, "") != "" }, "must be host:port")
@@ -359,8 +373,10 @@ func emailKeys() []Key {
 		{Name: "from", Example: `"permesso@example.org"`, Help: "the daemon's address", Hint: `the bare address: "permesso@example.org"`, valueType: must("email address", validFrom, "must be an email address without + and quotation marks")},
 		server("smtp", "mail.example.org:587"),
 		server("imap", "mail.example.org:993", Key{Name: "mailbox", Example: `"INBOX"`, Help: "default: INBOX", valueType: line(200)}),
+		oauthKeys(),
 		{Name: "maildir", Example: `"/var/mail/permesso"`, Help: "instead of imap: a folder that receives replies", valueType: absolute, instead: true},
 		{Name: "authserv_id", Example: `"mx.example.org"`, Help: "trust its Authentication-Results", Hint: "permesso email test shows what it is", valueType: matching("name", `^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`, "the name that your mail server puts into Authentication-Results")},
+		{Name: "authserv_unnamed", Default: "false", Help: "true: the server puts Authentication-Results without its name above all others, in every email", valueType: flag(), instead: true},
 		{Name: "dkim", Default: "true", Help: "verify DKIM signatures", valueType: flag()},
 		{Name: "trust_relay", Default: "false", Help: "true: trust From; only if a mail server on this machine checks it", valueType: flag()},
 		{Name: "sub_addressing", Default: "false", Help: "true: permesso+anything@example.org is delivered to from", valueType: flag()},

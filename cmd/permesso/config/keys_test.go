@@ -110,6 +110,7 @@ unless_proven = [{ domain = "d", op = "o", only = { x = "y" } }, { domain = "d",
 from = "p@example.org"
 smtp = { address = "m:25", security = "starttls", username = "u", password_file = "/x", ca_file = "/x" }
 imap = { address = "m:993", security = "tls", username = "u", password_file = "/x", ca_file = "/x", mailbox = "INBOX" }
+oauth = { provider = "other", client_id = "c", client_secret_file = "/x", auth_url = "https://x.org/a", token_url = "https://x.org/t", device_url = "https://x.org/d", scope = "mail" }
 authserv_id = "mx"
 dkim = true
 trust_relay = false
@@ -128,8 +129,9 @@ records = "2d"
 
 // excluded are keys that cannot be set together with those of everyKey.
 var excluded = map[string]string{
-	"provers.NAME.public_key_file": "instead of public_key",
-	"channels.email.maildir":       "instead of imap",
+	"provers.NAME.public_key_file":    "instead of public_key",
+	"channels.email.maildir":          "instead of imap",
+	"channels.email.authserv_unnamed": "instead of authserv_id",
 }
 
 // shownAs reports whether a setting is that of a row.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/email"
 	"github.com/permesso-dev/permesso/chat/email/authentic"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
+	"github.com/permesso-dev/permesso/chat/email/oauth"
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -53,7 +55,7 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 		}
 		stores[name] = d
 	}
-	post := MailSettings{cfg, s.app.Env}
+	post := NewMailSettings(cfg, s.app.Env, s.Layout.Keys())
 	c := &email.Adapter{
 		Addressing: post.Addressing(), FollowUp: cfg.FollowUp, Sender: post.Sender(), Verifier: post.authenticator(),
 		Taken: stores[storeTaken], Tests: stores[StoreTests],
@@ -112,13 +114,46 @@ func (s *server) watchMails(cfg *config.Email) {
 // MailSettings builds the parts of the channel from [channels.email].
 type MailSettings struct {
 	*config.Email
-	env func(string) string
+	env    func(string) string
+	Tokens *oauth.Source // nil: a login needs a password
 }
 
 // NewMailSettings returns the settings of a configuration, with the environment's password.
-func NewMailSettings(cfg *config.Email, env func(string) string) MailSettings {
-	return MailSettings{cfg, env}
+// The token of an authorization is in the folder keys.
+func NewMailSettings(cfg *config.Email, env func(string) string, keys string) MailSettings {
+	m := MailSettings{Email: cfg, env: env}
+	if cfg.OAuth.ClientID != "" {
+		m.Tokens = &oauth.Source{Client: m.OAuthClient, File: filepath.Join(keys, "email.oauth"), Setup: emailSetup}
+	}
+	return m
 }
+
+// OAuthClient is the configured client, with its secret.
+func (m MailSettings) OAuthClient() (*oauth.Client, error) {
+	o := m.OAuth
+	c := &oauth.Client{
+		AuthURL: o.AuthURL, TokenURL: o.TokenURL, DeviceURL: o.DeviceURL, ID: o.ClientID, Scopes: strings.Fields(o.Scope), Account: cmp.Or(m.SMTP.Username, m.IMAP.Username), Setup: emailSetup,
+	}
+	if o.ClientSecretFile == "" {
+		return c, nil
+	}
+	secret, err := home.SecretLine(o.ClientSecretFile)
+	c.Secret = secret
+	return c, err
+}
+
+// accessToken gives tokens for the login to a server, nil if that needs a password, or no login.
+func (m MailSettings) accessToken(s config.MailServer) *mailbox.AccessToken {
+	if m.Tokens == nil || s.PasswordFile != "" {
+		return nil
+	}
+	return &mailbox.AccessToken{
+		Get: m.Tokens.AccessToken, Refused: "check that username is the account that authorized the daemon, and run " + emailSetup + " again",
+	}
+}
+
+// emailSetup is the command that authorizes the daemon.
+const emailSetup = "permesso email setup"
 
 // Addressing is how the daemon names itself in emails.
 func (m MailSettings) Addressing() email.Addressing {
@@ -134,7 +169,8 @@ func (m MailSettings) Addressing() email.Addressing {
 func (m MailSettings) Sender() *mailbox.SMTP {
 	return &mailbox.SMTP{
 		Address: m.SMTP.Address, Security: m.SMTP.Security, Username: m.SMTP.Username, CAFile: m.SMTP.CAFile, Password: m.password(m.SMTP),
-		LocalName: m.Addressing().Domain,
+		AccessToken: m.accessToken(m.SMTP),
+		LocalName:   m.Addressing().Domain,
 	}
 }
 
@@ -153,13 +189,13 @@ func (m MailSettings) Box(position func(name string) mailbox.State, reports func
 // Mailbox reads the configured IMAP mailbox.
 func (m MailSettings) Mailbox(state mailbox.State, report func(error)) *mailbox.IMAP {
 	return &mailbox.IMAP{
-		Address: m.IMAP.Address, Security: m.IMAP.Security, Username: m.IMAP.Username, Password: m.password(m.IMAP),
+		Address: m.IMAP.Address, Security: m.IMAP.Security, Username: m.IMAP.Username, Password: m.password(m.IMAP), AccessToken: m.accessToken(m.IMAP),
 		CAFile: m.IMAP.CAFile, Mailbox: m.IMAP.Mailbox, State: state, Report: report,
 	}
 }
 
 func (m MailSettings) authenticator() *authentic.Authenticator {
-	return &authentic.Authenticator{AuthservID: m.AuthservID, DKIM: m.DKIM, TrustRelay: m.TrustRelay, Lookup: m.Lookup()}
+	return &authentic.Authenticator{AuthservID: m.AuthservID, Unnamed: m.Unnamed, DKIM: m.DKIM, TrustRelay: m.TrustRelay, Lookup: m.Lookup()}
 }
 
 // Lookup queries the configured resolver; nil means the system's.

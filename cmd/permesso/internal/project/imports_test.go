@@ -84,6 +84,7 @@ var plan = []rule{
 	{"chat/email", []string{"approval", "chat", "chat/deliver", "chat/email/mailbox", "chat/email/authentic"}},
 	{"chat/email/mailbox", []string{"approval", "chat"}},
 	{"chat/email/authentic", []string{"approval", "chat"}},
+	{"chat/email/oauth", []string{"chat", "chat/email/mailbox"}}, // gives tokens to a mailbox, and fails like one
 	{"chat/email/mailserver", nil},                                      // test support: real servers, which know nothing of us
 	{"chat/cardtest", []string{"approval", "chat", "security/secrets"}}, // test support: hostile requests, and what a card has to show of them
 	{"chat/messagestest", nil},                                          // test support: compares the messages with a struct
@@ -132,6 +133,7 @@ var homes = []struct {
 	{"github.com/fsnotify/fsnotify", []string{"watcher"}},
 	{"github.com/go-telegram/bot", []string{"chat/telegram", "chat/telegram/botapi"}},
 	{"github.com/emersion/go-message", []string{"chat/email"}},
+	{"golang.org/x/oauth2", []string{"chat/email/oauth"}},
 	{"github.com/modelcontextprotocol/go-sdk", []string{"ipc/mcp", "approval/exec"}},
 	// The seam for the crash file system: ipc, and what must be crash-tested besides. That includes the keys:
 	// one that a power cut takes away makes every document unreadable.

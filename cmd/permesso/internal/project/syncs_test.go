@@ -51,6 +51,7 @@ var maySync = map[string]string{
 	"ipc/health.go syncDir":                                "save",
 	"ipc/write.go save":                                    "revocations, keys, redeemed receipts, pauses; a decision without the lease; documents too large for the journal",
 	"ipc/write.go put":                                     "the same",
+	"chat/email/oauth/source.go save":                      "the server may have replaced the refresh token",
 	"ipc/client/client.go put":                             "a client of an agent: its requests are not in HOME's journal",
 	"security/keyfile/keyfile.go Create":                   "a key: without it nothing in the journal verifies",
 	"security/receipt/keyfile.go LoadOrCreate":             "the same",

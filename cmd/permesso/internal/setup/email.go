@@ -1,17 +1,23 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/hints"
+	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/email"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
+	"github.com/permesso-dev/permesso/chat/email/oauth"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
@@ -35,8 +41,9 @@ func SetUpEmail(ctx context.Context, a *console.Console, s *EmailSection, given 
 		if h.Config.Email == nil {
 			return console.Fail(console.ExitUsage, "permesso email setup --help", "[channels.email] is not configured: give its values as flags")
 		}
-		return checkEmail(ctx, a, h.Config.Email)
+		return checkEmail(ctx, a, h, h.Config.Email, false)
 	}
+	s.fillProvider()
 	for _, m := range []*config.MailServer{&s.SMTP, &s.IMAP} {
 		m.Username, m.PasswordFile, m.CAFile = s.Username, s.PasswordFile, s.CAFile
 	}
@@ -47,7 +54,7 @@ func SetUpEmail(ctx context.Context, a *console.Console, s *EmailSection, given 
 	if h.Config.Email != nil && s.Write {
 		return console.Fail(console.ExitError, "edit "+h.Config.File, "%s already has a section [channels.email]", h.Config.File)
 	}
-	if err := checkEmail(ctx, a, section.Email); err != nil {
+	if err := checkEmail(ctx, a, h, section.Email, true); err != nil {
 		return err
 	}
 	if !s.Write {
@@ -64,17 +71,86 @@ func SetUpEmail(ctx context.Context, a *console.Console, s *EmailSection, given 
 	return nil
 }
 
-// checkEmail logs in to both servers.
-func checkEmail(ctx context.Context, a *console.Console, cfg *config.Email) error {
+// fillProvider fills in what is known of a provider.
+func (s *EmailSection) fillProvider() {
+	known := config.MailProviders[s.OAuth.Provider]
+	s.SMTP.Address = cmp.Or(s.SMTP.Address, known.SMTP)
+	if s.Maildir == "" {
+		s.IMAP.Address = cmp.Or(s.IMAP.Address, known.IMAP)
+	}
+	if s.OAuth.Provider != "" {
+		s.Username = cmp.Or(s.Username, s.From)
+	}
+}
+
+// checkEmail logs in to both servers. With OAuth, it lets a person authorize the daemon: before, if
+// that is to be done anew, or if a server refuses the earlier authorization.
+func checkEmail(ctx context.Context, a *console.Console, h *home.Home, cfg *config.Email, anew bool) error {
+	m := daemon.NewMailSettings(cfg, a.Env, h.Layout.Keys())
+	if m.Tokens == nil || !anew {
+		refused, err := logIn(ctx, a, m)
+		if m.Tokens == nil || !refused {
+			return err
+		}
+	}
+	if err := authorize(ctx, a, m); err != nil {
+		return console.Wrap(console.ExitError, err, hints.Of(err))
+	}
+	_, err := logIn(ctx, a, m)
+	return err
+}
+
+// authorizeTimeout is how long a person may take.
+const authorizeTimeout = 10 * time.Minute
+
+// authorize lets a person authorize the daemon in a browser, and saves the token.
+func authorize(ctx context.Context, a *console.Console, m daemon.MailSettings) error {
+	ctx, cancel := context.WithTimeout(ctx, authorizeTimeout)
+	defer cancel()
+	keys, err := os.Stat(filepath.Dir(m.Tokens.File))
+	if err != nil {
+		return console.Fail(console.ExitError, "permesso init, then permesso email setup", "no home for the token: %v", err)
+	}
+	client, err := m.OAuthClient()
+	if err != nil {
+		return fmt.Errorf("read the secret of the OAuth client: %w", err)
+	}
+	var token *oauth.Token
+	if client.DeviceURL != "" {
+		token, err = client.AuthorizeDevice(ctx, func(address, code string) {
+			fmt.Fprintf(a.Out, "Open %s in a browser, log in as %s, and type this code: %s\n", chat.Escape(address), client.Account, chat.Escape(code))
+		})
+	} else {
+		token, err = client.AuthorizeCode(ctx, func(page string) {
+			fmt.Fprintf(a.Out, "Open this page in a browser on this machine, and log in as %s:\n%s\n", client.Account, page)
+		})
+	}
+	if err != nil {
+		return err
+	}
+	if err := m.Tokens.Save(token); err != nil {
+		return fmt.Errorf("save the token: %w", err)
+	}
+	if owner, ok := keys.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
+		err = os.Chown(m.Tokens.File, int(owner.Uid), int(owner.Gid)) // the daemon refreshes it
+	}
+	fmt.Fprintf(a.Out, "ok      authorized; the token is in %s\n", m.Tokens.File)
+	return err
+}
+
+// logIn logs in to both servers. refused says that a retry would fail, too.
+func logIn(ctx context.Context, a *console.Console, m daemon.MailSettings) (refused bool, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	m, failed := daemon.NewMailSettings(cfg, a.Env), 0
+	cfg, failed := m.Email, 0
 	report := func(what string, err error) {
 		if err == nil {
 			fmt.Fprintf(a.Out, "ok      %s\n", what)
 			return
 		}
 		failed++
+		failure := (*mailbox.Error)(nil)
+		refused = refused || errors.As(err, &failure) && !failure.Temporary
 		fmt.Fprintf(a.Out, "failed  %s: %v\n", what, err)
 		if hint := hints.Of(err); hint != "" {
 			fmt.Fprintf(a.Out, "  hint: %s\n", hint)
@@ -90,9 +166,9 @@ func checkEmail(ctx context.Context, a *console.Console, cfg *config.Email) erro
 		fmt.Fprintln(a.Out, "        incoming email: permesso email deliver")
 	}
 	if failed > 0 {
-		return &console.Error{Code: console.ExitError, Err: errors.New("email channel check failed")}
+		return refused, &console.Error{Code: console.ExitError, Err: errors.New("email channel check failed")}
 	}
-	return nil
+	return false, nil
 }
 
 // SendTestEmail sends a test email to an approver and reports what the reply proves.
@@ -108,7 +184,7 @@ func SendTestEmail(ctx context.Context, a *console.Console, pos []string, timeou
 	if err != nil {
 		return err
 	}
-	m := daemon.NewMailSettings(h.Config.Email, a.Env)
+	m := daemon.NewMailSettings(h.Config.Email, a.Env, h.Layout.Keys())
 	tests, err := daemon.EmailSentStore(h).State(daemon.StoreTests)
 	if err != nil {
 		return err
@@ -167,7 +243,10 @@ func reportTest(a *console.Console, f email.Findings, who approval.Approver) err
 	for _, l := range f.Lines() {
 		write("  %s", l)
 	}
-	if f.Stated == "" {
+	switch {
+	case f.Unnamed:
+		write("Set authserv_unnamed only if your server puts its own Authentication-Results above all others, into every email; dkim works without it.")
+	case f.Stated == "":
 		write("Set authserv_id only if your server removes incoming Authentication-Results with that name; dkim works without it.")
 	}
 	return a.Print(f, strings.TrimRight(b.String(), "\n"))
