@@ -48,7 +48,7 @@ func settingsOf[T any](section *T) any {
 }
 
 func kinds() []kind {
-	return []kind{telegramKind(), emailKind()}
+	return []kind{telegramKind(), emailKind(), ntfyKind()}
 }
 
 // channels runs the configured channels.

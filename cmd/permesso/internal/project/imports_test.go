@@ -80,6 +80,8 @@ var plan = []rule{
 	{"chat/terminal", []string{"approval", "chat"}},
 	{"chat/deliver", []string{"approval", "approval/read", "chat"}}, // what all channels with messages share
 	{"chat/telegram", []string{"approval", "chat", "chat/deliver"}},
+	{"chat/ntfy", []string{"approval", "chat/deliver"}},
+	{"chat/ntfy/ntfyserver", nil}, // test support: simulates ntfy
 	{"chat/deliver/channeltest", []string{"approval", "approval/gate", "approval/gate/gatetest", "approval/read", "chat", "chat/cardtest", "chat/deliver", "ipc"}}, // test support: what every adapter has to pass
 	{"chat/email", []string{"approval", "chat", "chat/deliver", "chat/email/mailbox", "chat/email/authentic"}},
 	{"chat/email/mailbox", []string{"approval", "chat"}},
@@ -121,7 +123,7 @@ var plan = []rule{
 }
 
 // testSupport is linked into tests only.
-var testSupport = []string{"security/audit/audittest", "approval/gate/gatetest", "ipc/storetest", "chat/messagestest", "chat/cardtest", "chat/deliver/channeltest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "cmd/permesso/internal/widthtest", "cmd/permesso/internal/ruletest", "chat/telegram/botapi", "chat/email/mailserver"}
+var testSupport = []string{"security/audit/audittest", "approval/gate/gatetest", "ipc/storetest", "chat/messagestest", "chat/cardtest", "chat/deliver/channeltest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "cmd/permesso/internal/widthtest", "cmd/permesso/internal/ruletest", "chat/telegram/botapi", "chat/email/mailserver", "chat/ntfy/ntfyserver"}
 
 // homes says which packages may import a library, subpackages included. A library that is not listed
 // may be used anywhere.
