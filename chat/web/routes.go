@@ -43,6 +43,8 @@ func sessionRoutes() []route {
 		{"GET /help", (*visit).help},
 		{"POST /settings", (*visit).settings},
 		{"POST /leave", (*visit).logout},
+		{"POST /push/subscribe", (*visit).subscribe},
+		{"POST /push/unsubscribe", (*visit).unsubscribe},
 	}
 }
 
@@ -54,6 +56,9 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /enter/{token}", s.loginPage)
 	mux.HandleFunc("POST /enter", s.login)
 	mux.HandleFunc("GET /static/{file}", static)
+	mux.HandleFunc("GET /worker.js", worker)
+	mux.HandleFunc("GET /r/{ws}/{id}", s.openPage)
+	mux.HandleFunc("GET /open", s.openPage)
 	for _, r := range sessionRoutes() {
 		method, path, _ := strings.Cut(r.pattern, " ")
 		mux.Handle(method+" /s/{key}"+path, s.requireSession(r.serve))
