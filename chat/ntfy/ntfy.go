@@ -105,7 +105,7 @@ func (a *Adapter) Send(ctx context.Context, _ deliver.Address, m deliver.Message
 	case failed == nil, m.ID == "" && failed.status == http.StatusNotFound:
 		return m.ID, nil
 	case failed.Class == deliver.BadCredentials:
-		failed.Hint = "check server, topic_file and token_file of [channels.ntfy], and who may write to the topic"
+		failed.Hint = "check the address of the server, the topic and the token, and who may write to the topic"
 	}
 	return "", &failed.Error
 }

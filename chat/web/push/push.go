@@ -41,7 +41,7 @@ const Via = "push"
 // a subscription. Set the fields.
 type Adapter struct {
 	deliver.Notices
-	Key   *Key
+	Key   func() (*Key, error)
 	Store *Store
 	Now   func() time.Time
 
@@ -133,7 +133,11 @@ func (a *Adapter) request(ctx context.Context, x Subscription, m deliver.Message
 	} else {
 		life = max(m.Until.Sub(now), 0)
 	}
-	sign, err := a.Key.authorization(endpoint, now)
+	key, err := a.Key()
+	if err != nil {
+		return nil, err
+	}
+	sign, err := key.authorization(endpoint, now)
 	if err != nil {
 		return nil, err
 	}

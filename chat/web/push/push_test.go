@@ -62,6 +62,7 @@ func (m *memory) Remove(name string) error {
 type rig struct {
 	*pushserver.Server
 	*push.Adapter
+	key *push.Key
 	now time.Time
 }
 
@@ -70,9 +71,9 @@ func newRig(t *testing.T) *rig {
 	require.NoError(t, err)
 	key, err := push.ParseKey(b)
 	require.NoError(t, err)
-	r := &rig{Server: pushserver.New(t), now: time.Now()}
+	r := &rig{Server: pushserver.New(t), key: key, now: time.Now()}
 	now := func() time.Time { return r.now }
-	r.Adapter = &push.Adapter{Key: key, Now: now, Store: &push.Store{State: &memory{files: map[string][]byte{}}, Local: true, Now: now}}
+	r.Adapter = &push.Adapter{Key: func() (*push.Key, error) { return key, nil }, Now: now, Store: &push.Store{State: &memory{files: map[string][]byte{}}, Local: true, Now: now}}
 	require.NoError(t, r.Store.Load())
 	return r
 }
@@ -83,7 +84,7 @@ func person(name string) approval.Person {
 
 // subscribe subscribes a browser of ann and returns its place.
 func (r *rig) subscribe(t *testing.T, name string) deliver.Address {
-	x := subscription(r.Subscribe(name, r.Key.Public()))
+	x := subscription(r.Subscribe(name, r.key.Public()))
 	require.NoError(t, r.Store.Add(x))
 	return deliver.Address{Chat: deliver.ID(x.ID())}
 }
@@ -198,7 +199,7 @@ func TestNoPrivateAddress(t *testing.T) {
 	for _, host := range []string{"localhost", "127.0.0.1", "[::1]", "10.0.0.1", "169.254.169.254", "192.168.1.1", "[fe80::1]", "[::ffff:127.0.0.1]", "0.0.0.0"} {
 		r := newRig(t)
 		r.Store.Local = false
-		b := r.Subscribe("phone", r.Key.Public())
+		b := r.Subscribe("phone", r.key.Public())
 		x := subscription(b)
 		x.Endpoint = "https://" + host + b.Endpoint[strings.LastIndexByte(r.URL, ':'):]
 		require.NoError(t, r.Store.Add(x), "a name may lead to a public address later")
@@ -213,7 +214,7 @@ func TestNoPrivateAddress(t *testing.T) {
 func TestSubscriptionIsRefused(t *testing.T) {
 	r := newRig(t)
 	r.Store.Local = false
-	good := subscription(r.Subscribe("phone", r.Key.Public()))
+	good := subscription(r.Subscribe("phone", r.key.Public()))
 	good.Endpoint = "https://push.example.org/send/1"
 	require.NoError(t, r.Store.Add(good))
 	for why, change := range map[string]func(x *push.Subscription){
@@ -244,7 +245,7 @@ func TestNumberOfSubscriptions(t *testing.T) {
 	_, there := r.Store.Find(string(first.Chat))
 	require.False(t, there, "the oldest of the person ends")
 
-	other := subscription(r.Subscribe("10", r.Key.Public()))
+	other := subscription(r.Subscribe("10", r.key.Public()))
 	other.Person = person("bob")
 	require.NoError(t, r.Store.Add(other))
 	require.Len(t, r.Store.All(), 10, "the browser has another user now")
@@ -256,7 +257,7 @@ func TestNumberOfSubscriptions(t *testing.T) {
 	require.NoError(t, r.Store.Load())
 	require.Len(t, r.Store.All(), 9, "after a restart")
 	for n := range 600 {
-		x := subscription(r.Subscribe(fmt.Sprint("many", n), r.Key.Public()))
+		x := subscription(r.Subscribe(fmt.Sprint("many", n), r.key.Public()))
 		x.Person = person(fmt.Sprint(n))
 		if err := r.Store.Add(x); err != nil {
 			require.ErrorIs(t, err, push.ErrFull)

@@ -112,6 +112,10 @@ func (s *Server) Refused() []string {
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet {
+		s.forBrowser(w, r)
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	code, why := s.take(r)
@@ -125,6 +129,25 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", s.URL+"/elsewhere")
 	}
 	w.WriteHeader(code)
+}
+
+// forBrowser answers a scenario that plays the browser: GET /subscribe/NAME?key=KEY, and GET /messages/NAME for the
+// payloads so far.
+func (s *Server) forBrowser(w http.ResponseWriter, r *http.Request) {
+	var answer any
+	if name, ok := strings.CutPrefix(r.URL.Path, "/subscribe/"); ok {
+		b := s.Subscribe(name, r.URL.Query().Get("key"))
+		answer = map[string]string{"endpoint": b.Endpoint, "p256dh": b.Key, "auth": b.Auth}
+	} else {
+		texts := []string{}
+		for _, m := range s.Messages() {
+			if "/messages/"+m.Browser == r.URL.Path {
+				texts = append(texts, string(m.Payload))
+			}
+		}
+		answer = texts
+	}
+	_ = json.NewEncoder(w).Encode(answer) // the scenario may have ended
 }
 
 var topicForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)

@@ -90,6 +90,8 @@ var plan = []rule{
 	{"chat/cardtest", []string{"approval", "chat", "security/secrets"}}, // test support: hostile requests, and what a card has to show of them
 	{"chat/messagestest", nil},                                          // test support: compares the messages with a struct
 	{"chat/web", []string{"approval", "approval/read", "chat"}},
+	{"chat/web/push", []string{"approval", "chat", "chat/deliver"}},
+	{"chat/web/push/pushserver", nil}, // test support: simulates a push service and browsers
 
 	{"security/policy", []string{"approval"}},
 	{"security/secrets", []string{"approval", "approval/facts"}},
@@ -123,7 +125,7 @@ var plan = []rule{
 }
 
 // testSupport is linked into tests only.
-var testSupport = []string{"security/audit/audittest", "approval/gate/gatetest", "ipc/storetest", "chat/messagestest", "chat/cardtest", "chat/deliver/channeltest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "cmd/permesso/internal/widthtest", "cmd/permesso/internal/ruletest", "chat/telegram/botapi", "chat/email/mailserver", "chat/ntfy/ntfyserver"}
+var testSupport = []string{"security/audit/audittest", "approval/gate/gatetest", "ipc/storetest", "chat/messagestest", "chat/cardtest", "chat/deliver/channeltest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "cmd/permesso/internal/widthtest", "cmd/permesso/internal/ruletest", "chat/telegram/botapi", "chat/email/mailserver", "chat/ntfy/ntfyserver", "chat/web/push/pushserver"}
 
 // homes says which packages may import a library, subpackages included. A library that is not listed
 // may be used anywhere.
