@@ -3,6 +3,7 @@ package chat
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -16,7 +17,7 @@ type Notice struct {
 }
 
 // noticeMessages are the sentences of notices. Comments about them are in messages/en.toml.
-type noticeMessages struct{ Question, Settled string }
+type noticeMessages struct{ Question, Settled, More, Open string }
 
 func noticeCatalog(language string) *noticeMessages {
 	return Messages[noticeMessages](language, "notice")
@@ -41,6 +42,14 @@ func (s Style) Notice(p *approval.Pending) Notice {
 func (s Style) SettledNotice(rec *approval.Record) string {
 	return Format(noticeCatalog(s.Language).Settled, "status", catalog(s.Language).status(string(rec.Status)), "id", noticePart(rec.ShortID()))
 }
+
+// MoreNotices says how many more requests wait than are shown.
+func (s Style) MoreNotices(n int) string {
+	return Format(noticeCatalog(s.Language).More, "n", strconv.Itoa(n))
+}
+
+// OpenNotice is the button that opens a request.
+func (s Style) OpenNotice() string { return noticeCatalog(s.Language).Open }
 
 func noticePart(s string) string {
 	kept := clip(s, maxNotice)

@@ -3,6 +3,9 @@ package web
 import (
 	"errors"
 	"net/http"
+	"strings"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 // Subscription is a browser that wants notifications without an open page: its push endpoint and its keys.
@@ -70,3 +73,14 @@ func worker(w http.ResponseWriter, r *http.Request) {
 func (s *Server) openPage(w http.ResponseWriter, r *http.Request) {
 	s.show(w, r, "open", "")
 }
+
+// linkedPath returns a path that a login link leads to if it is the page of a request, else "".
+func linkedPath(path string) string {
+	parts := strings.Split(path, "/")
+	if len(parts) != 3 || parts[0] != "r" || !approval.ValidID(parts[2]) || strings.Trim(parts[1], workspaceLetters) != "" {
+		return ""
+	}
+	return path
+}
+
+const workspaceLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"

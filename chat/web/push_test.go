@@ -116,3 +116,22 @@ func TestInstallable(t *testing.T) {
 		}
 	}
 }
+
+// A login link may lead to the page of a request, and to nothing else.
+func TestLoginLeadsToARequest(t *testing.T) {
+	w := newFixture(t)
+	k := w.addRequest(1, nil)
+	for to, want := range map[string]string{
+		"r/" + k.Workspace + "/" + k.ID: "r/" + k.Workspace + "/" + k.ID,
+		"":                              "", "grants": "", "//evil.example/x": "", "r/../" + k.ID: "", "r/a/" + k.ID + "/decide": "", "r/personal/1": "", "https://evil.example": "",
+	} {
+		b := w.newBrowser()
+		token := w.token()
+		form := b.get("/enter/" + token + "?to=" + url.QueryEscape(to))
+		require.Equal(t, http.StatusOK, form.StatusCode)
+		require.Equal(t, want != "", strings.Contains(form.text, `name="to" value="`+want+`"`) && want != "", to)
+		r := b.post("/enter", url.Values{"token": {token}, "to": {to}})
+		require.Equal(t, http.StatusSeeOther, r.StatusCode)
+		require.Regexp(t, "^/s/[0-9a-f]{32}/"+want+"$", r.Header.Get("Location"), to)
+	}
+}

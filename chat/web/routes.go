@@ -128,7 +128,8 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	http.SetCookie(w, sessionCookie(se))
-	http.Redirect(w, r, "/s/"+se.key+"/", http.StatusSeeOther)
+	to, _ := formValue(r, "to")
+	http.Redirect(w, r, "/s/"+se.key+"/"+linkedPath(to), http.StatusSeeOther)
 }
 
 // formValue returns a form field that is present exactly once. ok is false if it
@@ -165,7 +166,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, code int, why re
 
 func (s *Server) show(w http.ResponseWriter, r *http.Request, name, token string) {
 	p := publicPage(r)
-	p.Token = token
+	p.Token, p.To = token, linkedPath(r.URL.Query().Get("to"))
 	s.write(w, http.StatusOK, name, p)
 }
 
@@ -209,6 +210,7 @@ type page struct {
 	Langs   []string
 	Text    string // why there is nothing else
 	Token   string // of a login link
+	To      string // the page of a request that it leads to; "": the list
 
 	visit *visit
 }
