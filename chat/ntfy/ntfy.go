@@ -84,15 +84,14 @@ const (
 // Send implements deliver.Adapter.
 func (a *Adapter) Send(ctx context.Context, _ deliver.Address, m deliver.Message) (deliver.ID, error) {
 	path, header := "/"+a.Topic, http.Header{"Priority": {priorityHigh}}
-	switch {
-	case m.ID == "": // an outcome. A server that cannot replace a message does not know the path
+	if m.ID == "" { // an outcome. A server that cannot replace a message does not know the path
 		path += "/" + string(m.ReplyTo)
 		header.Set("Priority", priorityMin)
-	default: // such a server ignores the header
+	} else { // such a server ignores the header
 		header.Set("X-Sequence-ID", string(m.ID))
-		if m.Silent {
-			header.Set("Priority", priorityLow)
-		}
+	}
+	if m.Silent {
+		header.Set("Priority", priorityLow)
 	}
 	header.Set("Title", mime.BEncoding.Encode("utf-8", strings.TrimPrefix(m.Title, "Re: ")))
 	if a.Page != nil {

@@ -129,7 +129,7 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	}
 	http.SetCookie(w, sessionCookie(se))
 	to, _ := formValue(r, "to")
-	http.Redirect(w, r, "/s/"+se.key+"/"+linkedPath(to), http.StatusSeeOther)
+	http.Redirect(w, r, "/s/"+se.key+"/"+linkedPath(to), http.StatusSeeOther) //nolint:gosec // linkedPath checks it
 }
 
 // formValue returns a form field that is present exactly once. ok is false if it

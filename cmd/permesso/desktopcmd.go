@@ -16,16 +16,19 @@ import (
 
 func (a *app) desktopNotifyCmd() *cobra.Command {
 	var unit bool
+	s := &setup.Service{Console: a.Console}
 	c := &cobra.Command{
 		Use: "desktop-notify", Short: "Notify the desktop of pending requests", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if unit {
-				return (&setup.Service{Console: a.Console}).ShowDesktop()
+				return s.ShowDesktop()
 			}
 			return a.desktopNotify(cmd.Context())
 		},
 	}
 	c.Flags().BoolVar(&unit, "unit", false, "print a systemd user unit that runs this command")
+	c.Flags().StringVar(&s.Program, "program", "", "with --unit: permesso `file` that the unit starts (default: this program)")
+	_ = c.MarkFlagFilename("program")
 	return c
 }
 

@@ -64,6 +64,12 @@ func TestNtfy(t *testing.T) {
 	require.Equal(t, m.Sequence, settled.Sequence)
 	require.Equal(t, "Settled: denied · "+approval.ShortID(id), settled.Text)
 	require.Len(t, s.Messages(), 1)
+	readme, err := os.ReadFile("../../chat/ntfy/README.md")
+	require.NoError(t, err)
+	for _, shown := range []ntfyserver.Message{m, settled} {
+		text := strings.ReplaceAll(shown.Title+"\n"+shown.Text, approval.ShortID(id), "a7f3b2c1")
+		require.Contains(t, string(readme), "```\n"+text+"\n```", "the README shows what a person sees")
+	}
 
 	s.Fail(http.StatusUnauthorized)
 	other := h.ask(`{"tool_name":"hello","request_data":{"name":"ann"}}`)

@@ -87,7 +87,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refused = append(s.refused, strconv.Itoa(code)+" "+why)
 	}
 	w.WriteHeader(code)
-	fmt.Fprintf(w, `{"http":%d,"error":%q,"link":"https://ntfy.sh/docs/","topic":%q}`+"\n", code, why, s.Topic)
+	fmt.Fprintf(w, `{"http":%d,"error":%q}`+"\n", code, why) //nolint:gosec // it is JSON, for a program
 }
 
 // take handles one call.

@@ -51,7 +51,7 @@ const configuration = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus
 // New starts dbus-daemon and the service. Both end with the test. With markup the service reads markup in texts.
 func New(t *testing.T, markup bool) *Desktop {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "bus-") // the path of a socket must be short
+	dir, err := os.MkdirTemp("", "bus-") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
