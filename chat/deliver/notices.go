@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -13,9 +14,21 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// Notices composes letters for a service that only shows notifications: no person can reply to one. They have words
-// of the host alone, see chat.Notice. An outcome replaces its card, whose ID is in Message.ReplyTo.
+// Notices is the part of an adapter that all services share which only show notifications: no person can reply to
+// one. It composes them, with words of the host alone, see chat.Notice. An outcome replaces its card, whose ID is in
+// Message.ReplyTo.
 type Notices struct{}
+
+// Listen implements Adapter. There is nothing to receive.
+func (Notices) Listen(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// Edit implements Adapter. It is never called.
+func (Notices) Edit(context.Context, Address, ID, Message) error {
+	return &Error{Class: Gone, Err: errors.New("a notification cannot be edited")}
+}
 
 // NewID implements Composer. An ID has 32 hex digits.
 func (Notices) NewID(string) ID { return ID(nonce()) }

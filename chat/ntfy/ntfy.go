@@ -63,17 +63,6 @@ func (a *Adapter) Open(context.Context, *deliver.Inbox) (deliver.Traits, error) 
 	return deliver.Traits{Service: "ntfy", Letters: a, Outcomes: true}, nil
 }
 
-// Listen implements deliver.Adapter. There is nothing to receive.
-func (a *Adapter) Listen(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
-}
-
-// Edit implements deliver.Adapter. It is never called.
-func (a *Adapter) Edit(context.Context, deliver.Address, deliver.ID, deliver.Message) error {
-	return &deliver.Error{Class: deliver.Gone, Err: errors.New("an ntfy message cannot be edited")}
-}
-
 // The priorities of messages.
 const (
 	priorityHigh = "4"

@@ -70,17 +70,6 @@ func (a *Adapter) Open(context.Context, *deliver.Inbox) (deliver.Traits, error) 
 	return deliver.Traits{Service: "Web push", Letters: a, Outcomes: true}, nil
 }
 
-// Listen implements deliver.Adapter. There is nothing to receive.
-func (a *Adapter) Listen(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
-}
-
-// Edit implements deliver.Adapter. It is never called.
-func (a *Adapter) Edit(context.Context, deliver.Address, deliver.ID, deliver.Message) error {
-	return &deliver.Error{Class: deliver.Gone, Err: errors.New("a push message cannot be edited")}
-}
-
 // Send implements deliver.Adapter. To a subscription that has ended there is nothing to send.
 func (a *Adapter) Send(ctx context.Context, to deliver.Address, m deliver.Message) (deliver.ID, error) {
 	x, ok := a.Store.Find(string(to.Chat))

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -153,13 +153,9 @@ func (s *Store) Find(id string) (Subscription, bool) {
 	return x, ok
 }
 
-// All returns the subscriptions, sorted by ID.
-func (s *Store) All() (all []Subscription) {
+// All returns the subscriptions, in no order.
+func (s *Store) All() []Subscription {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, x := range s.all {
-		all = append(all, x)
-	}
-	slices.SortFunc(all, func(a, b Subscription) int { return strings.Compare(a.ID(), b.ID()) })
-	return all
+	return slices.Collect(maps.Values(s.all))
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -107,16 +108,13 @@ func (p *pushes) Unsubscribe(u web.User, endpoint string) error {
 func (p *pushes) places(store *push.Store, ws string) (places []deliver.Place) {
 	for _, x := range store.All() {
 		rights := uiPeople{p.server}.Rights(web.User{Person: x.Person, Operator: x.Operator})
-		for _, seen := range rights.See {
-			if seen != ws {
-				continue
-			}
-			to := deliver.Place{Address: deliver.Address{Chat: deliver.ID(x.ID())}, Language: x.Language, Person: rights.Name}
-			if x.Operator {
-				to.Person = "" // sees the requests for others too
-			}
-			places = append(places, to)
+		if !slices.Contains(rights.See, ws) {
+			continue
 		}
+		if x.Operator {
+			rights.Name = "" // sees the requests for others too
+		}
+		places = append(places, deliver.Place{Address: deliver.Address{Chat: deliver.ID(x.ID())}, Language: x.Language, Person: rights.Name})
 	}
 	return places
 }
