@@ -37,6 +37,7 @@ type Traits struct {
 	// Letters composes the messages if they are letters; nil: they are not. See the package's section about them.
 	Letters  Composer
 	Outcomes bool // letters only: an approver who was asked and did not decide here gets the outcome
+	OneWay   bool // letters only: no person can reply, so no record is kept for late replies
 }
 
 // Composer composes letters.

@@ -212,7 +212,7 @@ func (s *session) untilRetry(x *sentCopy) time.Duration { return max(0, x.RetryA
 
 // keptLetters reports whether a record is only kept for late replies.
 func (s *session) keptLetters(p *sentRecord) bool {
-	return !p.ClosedAt.IsZero() && s.now().Sub(p.ClosedAt) <= keepLetters
+	return !s.traits.OneWay && !p.ClosedAt.IsZero() && s.now().Sub(p.ClosedAt) <= keepLetters
 }
 
 // handleMissing handles a request that is neither pending nor recorded: the gate withdrew it, or is about to write

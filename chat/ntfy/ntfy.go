@@ -60,7 +60,7 @@ func (a *Adapter) Open(context.Context, *deliver.Inbox) (deliver.Traits, error) 
 	if err := Check(a.Topic, a.Token); err != nil {
 		return deliver.Traits{}, err
 	}
-	return deliver.Traits{Service: "ntfy", Letters: a, Outcomes: true}, nil
+	return deliver.Traits{Service: "ntfy", Letters: a, Outcomes: true, OneWay: true}, nil
 }
 
 // The priorities of messages.

@@ -67,7 +67,7 @@ func (r *rig) noticeSettled() {
 	_, err := r.gate.decider.Decide(r.Context(), a)
 	require.NoError(r, err)
 	require.Equal(r, m.ID, r.notice(k, "Settled: denied").ID)
-	r.await("the end of the record", func() bool { return r.sent.has(`"closed"`) })
+	r.await("the end of the record", func() bool { return !r.sent.has(`"state"`) })
 	r.requireNotices(1)
 }
 

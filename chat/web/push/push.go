@@ -67,7 +67,7 @@ const settledLife = 24 * time.Hour
 
 // Open implements deliver.Adapter.
 func (a *Adapter) Open(context.Context, *deliver.Inbox) (deliver.Traits, error) {
-	return deliver.Traits{Service: "Web push", Letters: a, Outcomes: true}, nil
+	return deliver.Traits{Service: "Web push", Letters: a, Outcomes: true, OneWay: true}, nil
 }
 
 // Send implements deliver.Adapter. To a subscription that has ended there is nothing to send.
