@@ -51,7 +51,7 @@ deps: deps-tools ## install missing dependencies of the tests with apt
 	@.ci/deps cc
 
 deps-tools:
-	@.ci/deps bwrap systemd-analyze python3 node npm chromium dovecot smtpd dnsmasq
+	@.ci/deps bwrap systemd-analyze python3 node npm chromium dbus-daemon dovecot smtpd dnsmasq
 
 deps-demo:
 	@.ci/deps bwrap

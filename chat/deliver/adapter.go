@@ -37,6 +37,7 @@ type Traits struct {
 	// Letters composes the messages if they are letters; nil: they are not. See the package's section about them.
 	Letters  Composer
 	Outcomes bool // letters only: an approver who was asked and did not decide here gets each outcome
+	OneWay   bool // letters only: no person can reply, so no record is kept for late replies
 }
 
 // Composer composes letters.
@@ -50,6 +51,8 @@ type Composer interface {
 	Title(p *approval.Pending, style chat.Style) string
 	// Card returns the card of a request.
 	Card(p *approval.Pending, style chat.Style, secret string) (Message, error)
+	// Outcome returns the lines about a settled request.
+	Outcome(rec *approval.Record, style chat.Style) []string
 }
 
 // Address is where a message goes.
@@ -74,9 +77,10 @@ type Message struct {
 	Key        approval.Key // of the request
 	ID         ID           // the letter's; "": the adapter derives it from ReplyTo
 	Title      string
-	Secret     string   // what a reply must carry; "": it takes no reply
-	Page       string   // Lines as HTML; "": there is no such part
-	References []string // the IDs of the thread, for an answer
+	Secret     string    // what a reply must carry; "": it takes no reply
+	Page       string    // Lines as HTML; "": there is no such part
+	References []string  // the IDs of the thread, for an answer
+	Until      time.Time // the request's deadline; zero: it is settled
 }
 
 // Button is a button: its text, and the data of a tap on it, at most 64 bytes of ASCII.

@@ -107,7 +107,7 @@ func (s *session) sendCardLetter(ctx context.Context, k approval.Key, x *sentCop
 	}
 	err := s.attempt(ctx, k, x, before, func(secret string) (Message, error) {
 		m, err := s.traits.Letters.Card(st.Pending, style, secret)
-		m.ID, m.Title = x.Letter, x.Title
+		m.ID, m.Title, m.Silent, m.Until = x.Letter, x.Title, s.isQuiet(k), st.Pending.ExpiresAt
 		return m, err
 	})
 	if err != nil && (ClassOf(err) == Unknown || ctx.Err() != nil) {
@@ -214,7 +214,7 @@ func (s *session) untilRetry(x *sentCopy) time.Duration { return max(0, x.RetryA
 
 // keptLetters reports whether a record is only kept for late replies.
 func (s *session) keptLetters(p *sentRecord) bool {
-	return !p.ClosedAt.IsZero() && s.now().Sub(p.ClosedAt) <= keepLetters
+	return !s.traits.OneWay && !p.ClosedAt.IsZero() && s.now().Sub(p.ClosedAt) <= keepLetters
 }
 
 // handleMissing handles a request that is neither pending nor recorded: the gate withdrew it, or is about to write
@@ -245,7 +245,7 @@ func (s *session) sendOutcome(ctx context.Context, k approval.Key, x *sentCopy, 
 		if err != nil {
 			return err
 		}
-		m := plain("🔐 " + s.Style(x.Language).Outcome(st.Record)).follow(x.Letter)
+		m := plain(s.traits.Letters.Outcome(st.Record, s.Style(x.Language))...).follow(x.Letter)
 		m.Key, m.Title = k, "Re: "+x.Title
 		if _, err := s.send(ctx, x.address(), m); err != nil && !never(err) {
 			return err

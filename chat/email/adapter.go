@@ -207,6 +207,11 @@ func (c *Adapter) Card(p *approval.Pending, style chat.Style, token string) (del
 	return m.render()
 }
 
+// Outcome implements deliver.Composer.
+func (c *Adapter) Outcome(rec *approval.Record, style chat.Style) []string {
+	return []string{"🔐 " + style.Outcome(rec)}
+}
+
 func (c *Adapter) ceiling(ws string) approval.Reversibility {
 	if c.Ceiling == nil {
 		return ""

@@ -57,6 +57,7 @@ func sourceClass(s chat.Source) string {
 // kinds are the types of static files, whatever the machine's own table says.
 var kinds = map[string]string{
 	".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+	".png": "image/png", ".webmanifest": "application/manifest+json",
 }
 
 // static serves a file that needs no session.

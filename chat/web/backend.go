@@ -19,6 +19,7 @@ type Backend struct {
 	Audit         audit
 	WorkspaceInfo workspaceInfo
 	Pauser        pauser
+	Push          pusher // nil: no notifications without an open page
 	// Reveal returns a request for a user who wants to see what its card masks, or a
 	// *decide.Refusal. The audit log has it before Reveal returns.
 	Reveal func(ctx context.Context, u User, k approval.Key) (*approval.StoredPending, error)

@@ -8,7 +8,7 @@ import (
 )
 
 const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+	"manifest-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 // headers sets the headers of every HTTP response.
 //
@@ -70,9 +70,9 @@ func framed(r *http.Request) bool {
 }
 
 // allowedGet accepts a GET from one of our pages, or for an address that the user
-// typed. Other pages may only link to / and the login page.
+// typed. Other pages may only link to /, the login page, and where a notification leads.
 func allowedGet(r *http.Request) bool {
-	if r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/enter/") {
+	if r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/enter/") || strings.HasPrefix(r.URL.Path, "/r/") || r.URL.Path == "/open" {
 		return true
 	}
 	return slices.Contains([]string{"", "none", "same-origin"}, r.Header.Get("Sec-Fetch-Site"))

@@ -43,6 +43,8 @@ func sessionRoutes() []route {
 		{"GET /help", (*visit).help},
 		{"POST /settings", (*visit).settings},
 		{"POST /leave", (*visit).logout},
+		{"POST /push/subscribe", (*visit).subscribe},
+		{"POST /push/unsubscribe", (*visit).unsubscribe},
 	}
 }
 
@@ -54,6 +56,9 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /enter/{token}", s.loginPage)
 	mux.HandleFunc("POST /enter", s.login)
 	mux.HandleFunc("GET /static/{file}", static)
+	mux.HandleFunc("GET /worker.js", worker)
+	mux.HandleFunc("GET /r/{ws}/{id}", s.openPage)
+	mux.HandleFunc("GET /open", s.openPage)
 	for _, r := range sessionRoutes() {
 		method, path, _ := strings.Cut(r.pattern, " ")
 		mux.Handle(method+" /s/{key}"+path, s.requireSession(r.serve))
@@ -123,7 +128,8 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	http.SetCookie(w, sessionCookie(se))
-	http.Redirect(w, r, "/s/"+se.key+"/", http.StatusSeeOther)
+	to, _ := formValue(r, "to")
+	http.Redirect(w, r, "/s/"+se.key+"/"+linkedPath(to), http.StatusSeeOther) //nolint:gosec // linkedPath checks it
 }
 
 // formValue returns a form field that is present exactly once. ok is false if it
@@ -160,7 +166,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, code int, why re
 
 func (s *Server) show(w http.ResponseWriter, r *http.Request, name, token string) {
 	p := publicPage(r)
-	p.Token = token
+	p.Token, p.To = token, linkedPath(r.URL.Query().Get("to"))
 	s.write(w, http.StatusOK, name, p)
 }
 
@@ -204,6 +210,7 @@ type page struct {
 	Langs   []string
 	Text    string // why there is nothing else
 	Token   string // of a login link
+	To      string // the page of a request that it leads to; "": the list
 
 	visit *visit
 }

@@ -37,6 +37,7 @@ type browserPlan struct {
 	Shots     string                 `json:"shots"`
 	Pictures  string                 `json:"pictures,omitempty"` // where the README's screenshots go; "": none
 	Strings   []string               `json:"strings"`            // hostile inputs
+	Push      string                 `json:"push,omitempty"`     // the URL of a push service; "": none
 	Gates     map[string]browserGate `json:"houses"`
 }
 

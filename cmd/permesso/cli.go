@@ -205,6 +205,7 @@ func (a *app) root() *cobra.Command {
 		},
 		"decide": {
 			a.uiCmd(),
+			a.desktopNotifyCmd(),
 			a.pendingCmd(),
 			a.showCmd(),
 			a.historyCmd(),

@@ -14,7 +14,7 @@ import (
 
 // channelKinds lists the channels that a file may name: in [channels.NAME], and in
 // a workspace's list.
-func channelKinds() []string { return []string{channelTelegram, channelEmail} }
+func channelKinds() []string { return []string{channelTelegram, channelEmail, channelNtfy} }
 
 // channels reads [channels.NAME]. Unknown channels are refused: otherwise approvers
 // would wait for messages that are never sent.
@@ -28,10 +28,13 @@ func (s *section) channels() {
 			sub.telegramChannel()
 		case channelEmail:
 			sub.emailChannel()
+		case channelNtfy:
+			sub.ntfyChannel()
 		}
 	})
 	s.warnUnreachableEmail()
 	s.warnUnreachableTelegram()
+	s.warnUnconfiguredNtfy()
 }
 
 // users yields the workspaces that use a channel, by name.

@@ -54,6 +54,7 @@ type Config struct {
 	Telegram       *Telegram                         // nil: not configured
 	TelegramChats  map[string]TelegramChat           // by workspace; missing: the private chats of its approvers
 	Email          *Email                            // nil: not configured
+	Ntfy           *Ntfy                             // nil: not configured
 	EmailCeiling   map[string]approval.Reversibility // by workspace: the limit for approvals by email; missing: no limit
 	Warnings       []Issue                           // valid, but probably not intended
 	Settings       []Setting                         // every key with its value in effect

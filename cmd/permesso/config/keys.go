@@ -176,6 +176,7 @@ func permessoKeys() Key {
 		{Name: "channels", valueType: valueType{}, unknown: "unknown channel %s", unknownHint: "remove it; approvers decide at the daemon's terminal, or with permesso approve", Keys: []Key{
 			{Name: channelEmail, valueType: tables(""), Keys: emailKeys(), prose: "email"},
 			{Name: channelTelegram, valueType: tables(""), Keys: telegramKeys(), prose: "telegram"},
+			{Name: channelNtfy, valueType: tables(""), Keys: ntfyKeys(), prose: "ntfy"},
 		}},
 		{Name: "retention", Hint: `[retention] with responses = "7d" and records = "90d"`, valueType: tables(""), implied: emptyTable, prose: "retention", Keys: []Key{
 			{Name: "responses", Default: `"7d"`, Help: "for agents that read them late", Hint: daysHint, valueType: duration(time.Hour, maxRetention), Restart: true},

@@ -122,6 +122,11 @@ token_file = "/x"
 server_url = "https://x.org"
 feed = true
 webhook = { listen = ":1", url = "https://x.org/t", secret_file = "/x" }
+[channels.ntfy]
+server = "https://x.org"
+topic_file = "/x"
+token_file = "/x"
+ui_url = "https://x.org"
 [retention]
 responses = "1d"
 records = "2d"

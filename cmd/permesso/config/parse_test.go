@@ -371,12 +371,12 @@ hint: each id belongs to one person`,
 
 		{
 			"a channel that needs no entry", "[workspaces.w]\nchannels = [\"terminal\"]",
-			`p.toml:2:13: channels must hold telegram or email
+			`p.toml:2:13: channels must hold telegram, email or ntfy
 hint: terminal, CLI and browser need no entry: they are on unless local_decisions = false`,
 		},
 		{
 			"a misspelled channel", "[workspaces.w]\nchannels = [\"telegramm\"]",
-			`p.toml:2:13: channels must be telegram or email
+			`p.toml:2:13: channels must be telegram, email or ntfy
 hint: did you mean "telegram"?`,
 		},
 		{

@@ -35,13 +35,17 @@ type Service struct {
 	Audit         func(event.Entry) error // returns when the entry is durable
 	Log           func(error)             // errors that an approver may not see
 
+	// Moved returns the newest position of the log, and a channel that is closed when there is a newer one. nil:
+	// no daemon runs.
+	Moved func() (newest int64, moved <-chan struct{})
+
 	frozen frozen
 }
 
 // Operations are the operations as an API serves them.
 func (s *Service) Operations() []httpapi.LocalOperation {
 	return []httpapi.LocalOperation{
-		opHello.serve(s), opStatus.serve(s), opWaiting.serve(s), opFind.serve(s), opStory.serve(s),
+		opHello.serve(s), opStatus.serve(s), opWaiting.serve(s), opFollow.serve(s), opFind.serve(s), opStory.serve(s),
 		opEarlier.serve(s), opReveal.serve(s), opRule.serve(s), opDecide.serve(s), opCancel.serve(s),
 		s.serveHistory(), opStats.serve(s), opTail.serve(s), opAcknowledge.serve(s),
 		opGrants.serve(s), opGrantAdd.serve(s), opRevoke.serve(s), opTaints.serve(s), opClearTaints.serve(s),

@@ -25,12 +25,14 @@ func TestChannelsAreReopened(t *testing.T) {
 	before := map[string]string{
 		"email.from": `"a@example.org"`, "email.smtp.address": `"127.0.0.1:25"`, "email.imap.address": `"127.0.0.1:143"`, "email.imap.username": `"u"`,
 		"telegram.webhook.listen": `":1"`, "telegram.webhook.url": `"https://a.example.org/t"`, "telegram.webhook.secret_file": file("secret"),
+		"ntfy.topic_file": file("topic"),
 	}
 	after := map[string]string{
 		"email.from": `"b@example.org"`, "email.authserv_id": `"mx"`, "email.dkim": "false", "email.trust_relay": "true",
 		"email.sub_addressing": "true", "email.follow_up": "false", "email.dns": `"127.0.0.1:5353"`, "email.maildir": fmt.Sprintf("%q", dir),
 		"email.imap.mailbox": `"In"`, "telegram.token_file": file("token"), "telegram.feed": "true", "telegram.server_url": `"https://x.example.org"`,
 		"telegram.webhook.listen": `":2"`, "telegram.webhook.url": `"https://b.example.org/t"`, "telegram.webhook.secret_file": file("other"),
+		"ntfy.server": `"https://x.example.org"`, "ntfy.topic_file": file("topic2"), "ntfy.token_file": file("token"), "ntfy.ui_url": `"https://g.example.org"`,
 	}
 	for _, server := range []string{"email.smtp.", "email.imap."} {
 		after[server+"address"], after[server+"security"], after[server+"username"] = `"127.0.0.1:2"`, `"none"`, `"v"`

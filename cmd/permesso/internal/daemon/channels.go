@@ -50,7 +50,7 @@ func settingsOf[T any](section *T) any {
 }
 
 func kinds() []kind {
-	return []kind{telegramKind(), emailKind()}
+	return []kind{telegramKind(), emailKind(), ntfyKind(), pushKind()}
 }
 
 // channels runs the configured channels.
@@ -247,16 +247,20 @@ type channelEnv struct {
 	decider   *gate.Decider
 	viewer    *read.Viewer
 	sentStore *ipc.SentStore
+	serves    func(cfg *config.Config, ws string) bool // nil: the workspaces that list the channel
 }
 
 func (s *server) channelEnv(name string) *channelEnv {
-	return &channelEnv{name, s, s.gateDecider(), s.Viewer(s.keys), &ipc.SentStore{Store: s.Store, Channel: name}}
+	return &channelEnv{name, s, s.gateDecider(), s.Viewer(s.keys), &ipc.SentStore{Store: s.Store, Channel: name}, nil}
 }
 
 // workspaces returns the workspaces that use this channel, sorted.
 func (r *channelEnv) workspaces() []string {
 	cfg := r.s.Current()
 	return slices.DeleteFunc(home.WorkspaceNames(cfg), func(ws string) bool {
+		if r.serves != nil {
+			return !r.serves(cfg, ws)
+		}
 		return !slices.Contains(cfg.Workspaces[ws].Channels, r.name)
 	})
 }

@@ -50,6 +50,7 @@ type server struct {
 	api         *httpapi.Server
 	control     *control.Service
 	ui          *web.Server
+	push        *pushes
 	refusals    rateLimited    // of local people, in the audit log
 	script      *config.Script // decides instead of people; nil: people decide
 	log         zerolog.Logger
@@ -206,6 +207,7 @@ func (s *server) open(ctx context.Context) (err error) {
 	if s.api, err = s.newAPI(); err != nil {
 		return err
 	}
+	s.push = &pushes{server: s}
 	s.ui = s.newUI()
 	s.pending, err = s.gate.Start(context.Background())
 	return err

@@ -130,7 +130,7 @@ func (s *server) uiBackend() web.Backend {
 	d := &uiData{server: s}
 	return web.Backend{
 		Grants: s.memory, Rules: s.uiRules, Audit: d, WorkspaceInfo: d, Pauser: d,
-		Reveal: s.uiReveal, ClearTaints: s.uiClearTaints, ProposeRule: s.uiProposeRule,
+		Reveal: s.uiReveal, ClearTaints: s.uiClearTaints, ProposeRule: s.uiProposeRule, Push: s.push,
 	}
 }
 

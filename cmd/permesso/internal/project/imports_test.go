@@ -33,6 +33,7 @@ const (
 	demo     = "cmd/permesso/internal/demo"
 	setup    = "cmd/permesso/internal/setup"
 	sandbox  = "cmd/permesso/internal/sandbox"
+	desktop  = "cmd/permesso/internal/desktop"
 )
 
 // rule is one package of ours and the packages of ours that it may import. What is not listed is
@@ -80,6 +81,8 @@ var plan = []rule{
 	{"chat/terminal", []string{"approval", "chat"}},
 	{"chat/deliver", []string{"approval", "approval/read", "chat"}}, // what all channels with messages share
 	{"chat/telegram", []string{"approval", "chat", "chat/deliver"}},
+	{"chat/ntfy", []string{"approval", "chat/deliver"}},
+	{"chat/ntfy/ntfyserver", nil}, // test support: simulates ntfy
 	{"chat/deliver/channeltest", []string{"approval", "approval/gate", "approval/gate/gatetest", "approval/read", "chat", "chat/cardtest", "chat/deliver", "ipc"}}, // test support: what every adapter has to pass
 	{"chat/email", []string{"approval", "chat", "chat/deliver", "chat/email/mailbox", "chat/email/authentic"}},
 	{"chat/email/mailbox", []string{"approval", "chat"}},
@@ -89,6 +92,8 @@ var plan = []rule{
 	{"chat/cardtest", []string{"approval", "chat", "security/secrets"}}, // test support: hostile requests, and what a card has to show of them
 	{"chat/messagestest", nil},                                          // test support: compares the messages with a struct
 	{"chat/web", []string{"approval", "approval/read", "chat"}},
+	{"chat/web/push", []string{"approval", "chat", "chat/deliver"}},
+	{"chat/web/push/pushserver", nil}, // test support: simulates a push service and browsers
 
 	{"security/policy", []string{"approval"}},
 	{"security/secrets", []string{"approval", "approval/facts"}},
@@ -98,13 +103,15 @@ var plan = []rule{
 	{"security/seal", []string{"approval", "security/keyfile"}},
 	{"security/keyfile", []string{"approval/hints"}}, // how both keep their keys: it knows neither
 
-	{"cmd/permesso", []string{allParts, "cmd/permesso/config", console, home, control, sandbox, daemon, doctor, setup, demo}}, // the only one who knows all
+	{"cmd/permesso", []string{allParts, "cmd/permesso/config", console, home, control, sandbox, daemon, doctor, setup, demo, desktop}}, // the only one who knows all
 	{console, []string{allParts}},
 	{home, []string{allParts, "cmd/permesso/config", console}},
 	{control, []string{allParts, "cmd/permesso/config", console, home}},
 	{daemon, []string{allParts, "cmd/permesso/config", console, home, control}},
 	{doctor, []string{allParts, "cmd/permesso/config", console, home, sandbox}},
 	{setup, []string{allParts, "cmd/permesso/config", console, home, sandbox, daemon}},
+	{desktop, []string{"approval", "chat", home}},
+	{"cmd/permesso/internal/desktop/desktoptest", nil}, // test support: simulates a desktop
 	{demo, []string{allParts, console, home, daemon, sandbox}},
 	{hometest, []string{"approval", home}}, // test support: fills a home
 	{"approval/gate/gatetest", []string{"approval", "approval/gate", "ipc", "security/audit", "security/policy", "security/receipt", "security/seal", "watcher"}}, // test support: a gate in a temporary folder
@@ -122,7 +129,7 @@ var plan = []rule{
 }
 
 // testSupport is linked into tests only.
-var testSupport = []string{"security/audit/audittest", "approval/gate/gatetest", "ipc/storetest", "chat/messagestest", "chat/cardtest", "chat/deliver/channeltest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "cmd/permesso/internal/widthtest", "cmd/permesso/internal/ruletest", "chat/telegram/botapi", "chat/email/mailserver"}
+var testSupport = []string{"security/audit/audittest", "approval/gate/gatetest", "ipc/storetest", "chat/messagestest", "chat/cardtest", "chat/deliver/channeltest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "cmd/permesso/internal/widthtest", "cmd/permesso/internal/ruletest", "chat/telegram/botapi", "chat/email/mailserver", "chat/ntfy/ntfyserver", "chat/web/push/pushserver", "cmd/permesso/internal/desktop/desktoptest"}
 
 // homes says which packages may import a library, subpackages included. A library that is not listed
 // may be used anywhere.
@@ -142,6 +149,7 @@ var homes = []struct {
 		"security/audit", "security/keyfile", "approval/gate", "cmd/permesso/internal/crashtest",
 	}},
 	{"github.com/coreos/go-systemd", []string{daemon}},
+	{"github.com/godbus/dbus", []string{desktop, "cmd/permesso/internal/desktop/desktoptest"}},
 	// Policy matches paths; no other package matches patterns.
 	{"github.com/bmatcuk/doublestar", []string{"security/policy"}},
 	{"mvdan.cc/sh", []string{"approval/facts", "cmd/permesso/internal/ruletest"}},

@@ -59,6 +59,7 @@ var maySync = map[string]string{
 	"security/receipt/rotate.go Rotate":                    "the same",
 	"security/receipt/rotate.go prepareNext":               "the same",
 	"security/seal/keyfile.go LoadOrCreate":                "the same",
+	"cmd/permesso/internal/daemon/push.go load":            "the same",
 	"security/audit/write.go createSynced":                 "an alarm, and lines that do not count: the journal goes on without them",
 	"security/audit/alarm.go Raise":                        "the same",
 	"security/audit/alarm.go raise":                        "the same",

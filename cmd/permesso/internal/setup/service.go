@@ -23,6 +23,8 @@ var (
 	SystemUnit string
 	//go:embed packaging/user.service
 	userUnit string
+	//go:embed packaging/desktop.service
+	desktopUnit string
 	//go:embed packaging/sysusers.conf
 	systemUser string
 )
@@ -80,7 +82,23 @@ func (s *Service) unitOfSystem(program string) (string, error) {
 
 // unitOfUser writes all paths into the unit: services often lack the variables
 // of a login shell.
-func (s *Service) unitOfUser(program string) (string, error) {
+func (s *Service) unitOfUser(program string) (string, error) { return s.fillUser(userUnit, program) }
+
+// ShowDesktop prints the unit of the desktop notifications.
+func (s *Service) ShowDesktop() error {
+	program, err := s.programPath()
+	if err != nil {
+		return err
+	}
+	unit, err := s.fillUser(desktopUnit, program)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(s.Console.Out, unit)
+	return nil
+}
+
+func (s *Service) fillUser(unit, program string) (string, error) {
 	file, err := config.Locate(s.Console.ConfigFlag, s.Console.Env)
 	if err != nil {
 		return "", err
@@ -96,7 +114,7 @@ func (s *Service) unitOfUser(program string) (string, error) {
 		}
 		option = " --config @FILE@"
 	}
-	return fillUnit(strings.Replace(userUnit, "@CONFIG@", option, 1), "@PROGRAM@", program, "@FILE@", file, "@HOME@", home)
+	return fillUnit(strings.Replace(unit, "@CONFIG@", option, 1), "@PROGRAM@", program, "@FILE@", file, "@HOME@", home)
 }
 
 func (s *Service) programPath() (string, error) {

@@ -1,0 +1,56 @@
+// Notifications without an open page, and links from notifications. The pages work without this script.
+'use strict'
+
+;(() => {
+  const base = document.body.dataset.base
+  const remembered = 'permesso-base' // the path of the last session; it is of no use without the cookie
+  const store = { get: () => { try { return localStorage.getItem(remembered) } catch { return null } }, set: (v) => { try { localStorage.setItem(remembered, v) } catch {} } }
+  if (base) store.set(base)
+
+  // The page that a notification links to leads into the last session.
+  const session = store.get()
+  if (document.querySelector('[data-open]') && /^\/s\/[0-9a-f]+\/$/.test(session || '')) {
+    location.replace(session + (location.pathname === '/open' ? '' : location.pathname.slice(1)))
+    return
+  }
+
+  const section = document.getElementById('push')
+  if (!section || !('serviceWorker' in navigator) || !('PushManager' in window)) return
+  section.hidden = false
+  const button = document.getElementById('push-button')
+  const say = (text) => { document.getElementById('push-text').textContent = text }
+  const show = (on) => { button.textContent = on ? section.dataset.off : section.dataset.on; button.dataset.state = on ? 'on' : 'off' }
+  const ready = navigator.serviceWorker.register('/worker.js', { scope: '/' })
+
+  async function post (path, fields) {
+    const r = await fetch(base + path, { method: 'POST', body: new URLSearchParams(fields) })
+    if (r.status !== 204) throw new Error(path + ': ' + r.status)
+  }
+
+  async function turnOn (registration) {
+    if (await Notification.requestPermission() !== 'granted') return say(section.dataset.no)
+    const s = (await registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: section.dataset.key })).toJSON()
+    await post('push/subscribe', { endpoint: s.endpoint, p256dh: s.keys.p256dh, auth: s.keys.auth })
+    show(true)
+  }
+
+  async function turnOff (subscription) {
+    await post('push/unsubscribe', { endpoint: subscription.endpoint })
+    await subscription.unsubscribe()
+    show(false)
+  }
+
+  ready.then((r) => r.pushManager.getSubscription()).then((s) => show(s !== null), () => show(false))
+  button.addEventListener('click', async () => {
+    say('')
+    button.disabled = true
+    try {
+      const registration = await ready
+      const s = await registration.pushManager.getSubscription()
+      await (s ? turnOff(s) : turnOn(registration))
+    } catch {
+      say(section.dataset.failed)
+    }
+    button.disabled = false
+  })
+})()

@@ -1,0 +1,72 @@
+package control
+
+import (
+	"context"
+	"time"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/ipc/httpapi"
+)
+
+// followWait is how long an answer waits for a change.
+const followWait = 25 * time.Second
+
+type followQuery struct {
+	After int64 `query:"after" doc:"The position of the last answer; 0: answer at once."`
+}
+
+// followDoc is what waits at a position of the log.
+type followDoc struct {
+	At      int64        `json:"at"`
+	Waiting []waitingDoc `json:"waiting"`
+}
+
+var opFollow = get("follow", "/waiting/changes", "Pending requests, after a change", (*Service).follow)
+
+func (s *Service) follow(ctx context.Context, c *httpapi.Caller, in *followQuery) (d followDoc, err error) {
+	end := time.NewTimer(followWait)
+	defer end.Stop()
+	for waits := s.Moved != nil; waits; {
+		var moved <-chan struct{}
+		if d.At, moved = s.Moved(); d.At != in.After {
+			break
+		}
+		select {
+		case <-moved:
+		case <-end.C:
+			waits = false
+		case <-ctx.Done():
+			return d, ctx.Err()
+		}
+	}
+	d.Waiting, err = s.waiting(ctx, c, &waitingQuery{})
+	return d, err
+}
+
+// Follow lists the pending requests, oldest first, once the log is no longer at a position, or after a while. It
+// returns its new position, for the next call. The first call is with 0.
+func (c *Client) Follow(ctx context.Context, after int64) (list []approval.StoredPending, at int64, err error) {
+	d, err := call(ctx, c, opFollow, followQuery{after})
+	for _, doc := range d.Waiting {
+		w, err := doc.stored()
+		if err != nil {
+			return nil, 0, err
+		}
+		list = append(list, *w)
+	}
+	return list, d.At, err
+}
+
+// OpenServed connects to a running daemon: of this home, or at the approver socket. It never locks the home.
+func OpenServed(ctx context.Context, a *console.Console) (*Client, error) {
+	if dir, err := config.LocateHome(a.HomeFlag, a.Env); err == nil {
+		c, err := connect(ctx, a, ipc.Layout{Home: dir}.Socket())
+		if err == nil || !isAbsent(err) {
+			return c, err
+		}
+	}
+	return openSocket(ctx, a, socketPath(a))
+}

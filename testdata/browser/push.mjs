@@ -1,0 +1,116 @@
+// Notifications without an open page. The browser's own push service needs the internet, so the scenario subscribes at
+// a local one and passes on what that decrypted.
+
+import assert from 'node:assert/strict'
+
+/** What the service has for a browser, after n messages. */
+async function messages(scene, name, n) {
+  let all = []
+  await scene.eventually(async () => {
+    all = await (await fetch(`${scene.plan.push}/messages/${name}`)).json()
+    return all.length >= n
+  })
+  return all
+}
+
+/** Subscribes this browser at the local service, as the page would. */
+async function subscribe(scene, page, name) {
+  const key = await page.locator('#push').getAttribute('data-key')
+  const fields = await (await fetch(`${scene.plan.push}/subscribe/${name}?key=${key}`)).json()
+  const status = await page.evaluate(async (given) => {
+    const r = await fetch(document.body.dataset.base + 'push/subscribe', { method: 'POST', body: new URLSearchParams(given) })
+    return r.status
+  }, fields)
+  assert.equal(status, 204)
+}
+
+/** Delivers a message to the service worker, as the browser does. */
+async function deliver(page, registration, data) {
+  const cdp = await page.context().newCDPSession(page)
+  await cdp.send('ServiceWorker.enable')
+  await cdp.send('ServiceWorker.deliverPushMessage', { origin: new URL(page.url()).origin, registrationId: registration, data })
+  await cdp.detach()
+}
+
+/** The ID of the worker's registration. */
+async function registrationOf(page) {
+  const cdp = await page.context().newCDPSession(page)
+  const found = new Promise((resolve) => cdp.on('ServiceWorker.workerRegistrationUpdated', ({ registrations }) => {
+    const own = registrations.find((r) => !r.isDeleted)
+    if (own) resolve(own.registrationId)
+  }))
+  await cdp.send('ServiceWorker.enable')
+  const id = await found
+  await cdp.detach()
+  return id
+}
+
+const shown = (page) => page.evaluate(async () => {
+  const all = await (await navigator.serviceWorker.getRegistration('/')).getNotifications()
+  return all.map((n) => ({ title: n.title, body: n.body, tag: n.tag, silent: n.silent, path: n.data.path }))
+})
+
+/** The address that a click on the notification opens. A click itself needs a desktop. */
+const clicked = (page, data) => page.context().serviceWorkers()[0].evaluate(async (given) => {
+  const opened = []
+  self.clients.openWindow = async (url) => { opened.push(url) }
+  let closed = false
+  const e = new Event('notificationclick')
+  let done
+  Object.assign(e, { notification: { data: given, close: () => { closed = true } }, waitUntil: (p) => { done = p } })
+  self.dispatchEvent(e)
+  await done
+  return { opened, closed }
+}, data)
+
+export const scenarios = {
+  'a notification without an open page leads to its request': async (scene) => {
+    const page = await scene.login(scene.home, { permissions: ['notifications'] })
+    await page.locator('#to-help').click()
+    await page.locator('#push-button[data-state=off]').waitFor()
+    await scene.accessible(page, 'help with notifications')
+    await page.evaluate(() => navigator.serviceWorker.ready)
+    await subscribe(scene, page, 'phone')
+    const request = await scene.home.agent('personal').submit('hello', { name: 'hostile: see http://evil.example' })
+    const [first] = await messages(scene, 'phone', 1)
+    const registration = await registrationOf(page)
+    await deliver(page, registration, first)
+    await scene.eventually(async () => (await shown(page)).length === 1)
+    const short = request.id.slice(0, 8)
+    const tag = JSON.parse(first).tag
+    const want = { title: '🔐 May I say hello?', body: `hello · personal · ${short}`, tag, silent: false, path: `r/personal/${request.id}` }
+    assert.deepEqual(await shown(page), [want])
+
+    const { opened, closed } = await clicked(page, { path: want.path })
+    assert.deepEqual(opened, [`/r/personal/${request.id}`])
+    assert.ok(closed)
+    for (const path of ['', 'https://evil.example', '//evil.example', 'r/../x', 'grants/revoke', 'r/personal/1/decide']) {
+      assert.deepEqual((await clicked(page, { path })).opened, ['/'], path)
+    }
+    assert.deepEqual((await clicked(page, null)).opened, ['/'])
+
+    const tab = await scene.tab(page.context())
+    await tab.goto(new URL(opened[0], page.url()).href)
+    await tab.waitForURL(/\/s\/[0-9a-f]+\/r\/personal\//)
+    await tab.locator('#code-3').click()
+    const [, second] = await messages(scene, 'phone', 2)
+    await deliver(page, registration, second)
+    await scene.eventually(async () => (await shown(page))[0].silent)
+    assert.deepEqual(await shown(page), [{ ...want, body: `Settled: denied · ${short}`, silent: true }])
+    await deliver(page, registration, 'no JSON')
+    await scene.eventually(async () => (await shown(page)).length === 2)
+    assert.equal((await shown(page)).find((n) => n.tag === 'permesso').title, 'permesso')
+  },
+
+  'the pages can be installed': async (scene) => {
+    const page = await scene.login(scene.home, {})
+    const cdp = await page.context().newCDPSession(page)
+    const manifest = await cdp.send('Page.getAppManifest')
+    assert.deepEqual(manifest.errors, [])
+    assert.match(manifest.url, /\/static\/app\.webmanifest$/)
+    const { installabilityErrors } = await cdp.send('Page.getInstallabilityErrors')
+    assert.deepEqual(installabilityErrors.filter((e) => e.errorId !== 'in-incognito'), [])
+    await page.goto(new URL('/open', page.url()).href)
+    await page.waitForURL(/\/s\/[0-9a-f]+\/$/)
+  }
+}
