@@ -14,6 +14,7 @@ const (
 	LineSame             // a line that stays
 	LineWarn             // begins with ⚠
 	LineStrong           // what matters most
+	LineRecipient        // one of several recipients, behind its number
 )
 
 // Line is one line of a card.
