@@ -70,12 +70,11 @@ func valueRowOf(l chat.Line) (valueRow, bool) {
 	return r, true
 }
 
-// setNumbers numbers the rows, if a label says that they are the lines of one value: a
+// setNumbers numbers the rows, unless a line above says that they are several values: a
 // removed line has its number in the old file, any other in the new one.
 func (b block) setNumbers() {
-	n := len(b.Lines)
 	isPlace := slices.ContainsFunc(b.Rows, func(r valueRow) bool { return r.Class == "strong" })
-	if n == 0 || b.Chips || isPlace || b.Lines[n-1].Class != "label" || strings.HasSuffix(b.Lines[n-1].Text, "):") {
+	if n := len(b.Lines); b.Chips || isPlace || n > 0 && (b.Lines[n-1].Class != "label" || strings.HasSuffix(b.Lines[n-1].Text, "):")) {
 		return
 	}
 	before, after := 0, 0

@@ -49,7 +49,7 @@ type requestPage struct {
 	Prose           []block // the agent's text
 	Tag, Class      string  // the two parts of the meta line: how far the action can be undone, and its class
 	Rule            string
-	Source          []string // lines of the program
+	Source          []block  // lines of the program
 	Verified        bool     // Source is the program that a prover has signed
 	Result          string   // how it ended
 	Output          []string // of the handler
@@ -172,7 +172,7 @@ func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage
 	r.Exact, r.Prose = blocksOf(r.Card.Runs), textBlocks(r.Card.Prose)
 	r.Tag, r.Class, _ = strings.Cut(r.Card.Meta, " | ")
 	if p.Facts.Proof != nil && p.Facts.Proof.Program != "" {
-		r.Source, r.Verified = chat.Block(style.Redacted(p, p.Facts.Proof.Program)), p.Facts.Proof.Verified
+		r.Source, r.Verified = textBlocks(chat.Block(style.Redacted(p, p.Facts.Proof.Program))), p.Facts.Proof.Verified
 	}
 	return r
 }
