@@ -32,6 +32,30 @@ async function look(scene, page, where) {
   await page.emulateMedia({ colorScheme: 'light' })
 }
 
+/**
+ * Clicks a button as if the page had opened a moment ago, which must do nothing. The animation that keeps clicks away
+ * is started again and stopped, because a busy machine may need longer than it lasts.
+ */
+async function clickTooEarly(page, selector) {
+  const button = page.locator(selector)
+  const duration = await button.evaluate((e) => {
+    e.style.animation = 'none'
+    e.getBoundingClientRect()
+    e.style.animation = ''
+    const [animation] = e.getAnimations()
+    animation.pause()
+    animation.currentTime = animation.effect.getTiming().duration - 1
+    return animation.effect.getTiming().duration
+  })
+  assert.equal(duration, 400, 'milliseconds')
+  const box = await button.boundingBox()
+  const url = page.url()
+  await page.mouse.click(box.x + box.width / 2, box.y + box.height / 2)
+  await page.waitForTimeout(300)
+  assert.equal(page.url(), url, 'a page that has just opened took a click')
+  await button.evaluate((e) => e.getAnimations()[0].finish())
+}
+
 export const scenarios = {
   'pages: recipients are chips': async (scene) => {
     const page = await scene.login(scene.site)
@@ -112,6 +136,7 @@ export const scenarios = {
     await open(scene, page, page.url().replace(/r\/.*/, ''), 'next', again) // it needs approval again
     await open(scene, page, page.url().replace(/r\/.*/, ''), 'next', requests[1])
 
+    await clickTooEarly(page, '#code-1')
     await page.locator('#code-1').dblclick() // the second click is not for the next request
     assert.equal((await agent.wait(requests[1])).outcome, 'approved')
     await page.locator('#note').waitFor()
@@ -282,6 +307,7 @@ export const scenarios = {
       await page.locator('#sure').waitFor()
       await page.waitForLoadState()
       assert.ok(!await isGreen('#sure'), `the confirmation, ${colorScheme}`)
+      await clickTooEarly(page, '#sure')
     }
     for (const request of [mail, tidy]) await agent.cancel(request)
   },
