@@ -220,7 +220,7 @@ func (v *visit) whatCameOf(x *read.Request) (what, detail string) {
 	}
 	what = v.oneLine(cmp.Or(what, "–"))
 	st, err := v.Viewer.Story(v.r.Context(), x.Key)
-	if err != nil {
+	if err != nil || st.Pending != nil && !v.visible(v.se.user, v.rights, st.Pending) {
 		return what, ""
 	}
 	style, p := v.Style(v.lang), st.Pending

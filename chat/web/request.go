@@ -151,7 +151,7 @@ func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage
 	mayReveal := v.mayReveal(p)
 	style.Reveal = v.open && mayReveal
 	r := &requestPage{
-		page: v.page("request", style.VerbAndObject(p)), Key: k, Pending: p,
+		page: v.page("request", v.Style(v.lang).VerbAndObject(p)), Key: k, Pending: p,
 		Card: style.Card(p), IsQuestion: p.Type == approval.TypeQuestion,
 		Session: style.Offer(p, approval.Session), Always: style.Offer(p, approval.Always),
 		Pattern: patternOf(p), Commands: style.Offer(p, approval.Commands), CommandsCount: style.OfferCount(p, approval.Commands),

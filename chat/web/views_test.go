@@ -13,6 +13,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/web"
 )
@@ -112,6 +113,24 @@ func TestListView(t *testing.T) {
 }
 
 func rowOf(k approval.Key) string { return "q-" + k.Workspace + "-" + k.ID }
+
+// The history says verb, object and outcome, but of a request that only another person may
+// decide no more than the log does.
+func TestHistoryOfOthers(t *testing.T) {
+	w := newFixture(t)
+	b := w.login()
+	k := w.addRequest(1, func(p *approval.Pending) { p.Principal = "bob" })
+	w.history = []*read.Request{{Key: k, Tool: "x_post", Target: "x.com", Status: approval.StatusApproved}}
+	w.settle(k, approval.StatusApproved)
+	mine := textOf(b.page("history"), "history")
+	require.Contains(t, mine, "Run x_post Meeting at 5")
+	require.Contains(t, mine, `"done"`)
+	w.allow(func(r *web.Rights) { r.Operator = false })
+	theirs := textOf(b.page("history"), "history")
+	require.Contains(t, theirs, "x_post → x.com")
+	require.NotContains(t, theirs, "Meeting")
+	require.NotContains(t, theirs, "done")
+}
 
 // One banner tells of all pauses, and each pause is told once.
 func TestPausesAreToldOnce(t *testing.T) {
