@@ -29,6 +29,7 @@ export const scenarios = {
     const first = await submitAndOpen(scene, page, 'mail', { to: 'bob@example.org', subject: 'Lunch', body: 'At noon?' })
     await page.locator('#ask-text').fill('does the body mention the budget?')
     await page.locator('#code-ask').click()
+    await page.locator('#sure').click() // the question ends the request
     await decided(page, 'settled:request_more')
     const result = await outcomeOf(scene, first)
     assert.equal(result.outcome, 'request_more')

@@ -67,6 +67,9 @@ export const scenarios = {
       await page.goto(new URL(`r/home/${id}`, base).href)
       await page.locator('#ask-text').fill(markup.join('\n'))
       await page.locator('#code-ask').click() // the page also shows text that the user wrote
+      await page.locator('#sure').waitFor()
+      await check(`${id}, with a question to confirm`)
+      await page.locator('#sure').click()
       await page.locator('#note').waitFor()
       await check(`the page after ${id}, with a question to the agent`)
       await decided(page, 'settled:request_more')
