@@ -232,13 +232,13 @@ func (v *visit) whatCameOf(x *read.Request) (what, detail string) {
 	}
 	var parts []string
 	if d := st.Decision; d != nil {
-		parts = append(parts, cmp.Or(d.Feedback, d.Note, d.Override, d.Answer))
+		parts = append(parts, v.oneLine(cmp.Or(d.Feedback, d.Note, d.Override, d.Answer)))
 	}
 	if st.Record != nil && x.Status != approval.StatusDenied && x.Status != approval.StatusExpired { // these say it
 		parts = append(parts, outputOf(style, p, st.Record)...)
 	}
-	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
-	detail = v.oneLine(strings.Join(parts, " · "))
+	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" || s == "{}" })
+	detail = strings.Join(parts, " · ")
 	if len(detail) > maxDetail {
 		detail = strings.ToValidUTF8(detail[:maxDetail], "") + "…"
 	}

@@ -124,7 +124,7 @@ func TestHistoryOfOthers(t *testing.T) {
 	w.settle(k, approval.StatusApproved)
 	mine := textOf(b.page("history"), "history")
 	require.Contains(t, mine, "Run x_post Meeting at 5")
-	require.Contains(t, mine, `"done"`)
+	require.Contains(t, mine, `"done\n"`, "escaped once")
 	w.allow(func(r *web.Rights) { r.Operator = false })
 	theirs := textOf(b.page("history"), "history")
 	require.Contains(t, theirs, "x_post → x.com")
