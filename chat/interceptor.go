@@ -52,6 +52,7 @@ type Message struct {
 	Language   string
 	Bots       []string // the bot's names, without @
 	Commands   string   // with code 6, of a local channel: the command pattern to remember
+	Buttons    bool     // see Style: the reply names no command
 }
 
 // Command parses the message and does nothing else.
@@ -121,7 +122,7 @@ func (ic *Interceptor) Confirm(m Message, d *approval.Decision) string {
 
 func (ic *Interceptor) newReplier(m Message) replier {
 	return replier{ic, m, catalog(m.Language), Style{
-		Language: m.Language, Zone: ic.Zone, Redact: ic.Redact, Paused: ic.Paused, Local: ic.Local,
+		Language: m.Language, Zone: ic.Zone, Redact: ic.Redact, Paused: ic.Paused, Local: ic.Local, Buttons: m.Buttons,
 	}}
 }
 

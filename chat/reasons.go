@@ -191,15 +191,24 @@ func (r renderer) why() []string {
 // itself never changes.
 func (r renderer) impossibleCodes() (lines []string) {
 	two, six := r.whyNot(approval.Session), r.whyNot(approval.Always)
-	if two == six && two != "" {
+	session, always := "2", "6"
+	if r.Buttons {
+		session, always = buttonName(r.Grants.Session), buttonName(r.Grants.Always)
+	} else if two == six && two != "" {
 		return []string{Format(r.BothImpossible, "why", two)}
 	}
-	for _, no := range [][2]string{{"2", two}, {"6", six}} {
+	for _, no := range [][2]string{{session, two}, {always, six}} {
 		if no[1] != "" {
 			lines = append(lines, Format(r.CodeImpossible, "code", no[0], "why", no[1]))
 		}
 	}
 	return lines
+}
+
+// buttonName is how the sentence of a button begins, in quotation marks.
+func buttonName(sentence string) string {
+	name, _, _ := strings.Cut(sentence, ":")
+	return `"` + name + `"`
 }
 
 // history says how many of the last requests "always" would have allowed.

@@ -206,3 +206,19 @@ func TestKindOfASecret(t *testing.T) {
 		require.Contains(t, Style{Language: "it"}.Reasons(&approval.Pending{}, why)[0], "("+want[1]+",")
 	}
 }
+
+// On a page with buttons no line has a code: the name of the button stands there.
+func TestImpossibleChoicesOfButtons(t *testing.T) {
+	p := example()
+	p.Offers = []approval.Offer{
+		{Scope: approval.Session, WhyNot: approval.Because("no_session")}, {Scope: approval.Always, WhyNot: approval.Because("no_session")},
+	}
+	require.Contains(t, strings.Join(Style{}.Card(p).Why, "\n"), "2 and 6 are not possible here: the request names no session")
+	for language, want := range map[string]string{
+		"en": `"For this session" is not possible here: the request names no session`, "it": `"Per questa sessione" non è `,
+	} {
+		why := strings.Join(Style{Language: language, Buttons: true}.Card(p).Why, "\n")
+		require.Contains(t, why, want)
+		require.NotRegexp(t, `(?m)^[1-6] `, why)
+	}
+}

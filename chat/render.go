@@ -49,6 +49,7 @@ type Style struct {
 	Redact   Redactor       // nil: nothing is secret
 	Local    bool           // the card stays on this host: it shows what no mask may hide
 	Reveal   bool           // with Local: shows masked secrets, too; audited before
+	Buttons  bool           // the choices are buttons: their names stand for the codes
 	// Paused returns the pause of a workspace, nil if it is not paused. A nil
 	// func means that no workspace is paused.
 	Paused func(workspace string) *Pause

@@ -183,6 +183,13 @@ func (s Style) Brief(p *approval.Pending) string {
 	return r.brief()
 }
 
+// VerbAndObject is what p would do, with its verb, or asks, cut as in Line.
+func (s Style) VerbAndObject(p *approval.Pending) string {
+	r := s.renderer(p)
+	r.anySecret = true
+	return upperFirst(r.actAndBrief())
+}
+
 func (r renderer) brief() string {
 	p := r.p
 	if p.Type == approval.TypeQuestion {

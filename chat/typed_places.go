@@ -310,7 +310,7 @@ func (t typedValue) members(g group, all []facts.Recipient) (lines []Line) {
 		if n := len(numbers[text]); n > 1 {
 			line += strconv.Itoa(n) + " × "
 		}
-		lines = append(lines, Line{LineCode, withBar(line + t.whole(text))})
+		lines = append(lines, Line{LineRecipient, withBar(line + t.whole(text))})
 	}
 	return lines
 }

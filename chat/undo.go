@@ -17,7 +17,11 @@ func (t replier) undoHint(d *approval.Decision, w *approval.StoredPending) strin
 	if g == nil {
 		return ""
 	}
-	return " · " + t.style.Given(w.Pending, g) + Format(t.UndoHere, "id", Escape(approval.ShortID(g.ID)))
+	hint := " · " + t.style.Given(w.Pending, g)
+	if !t.Buttons {
+		hint += Format(t.UndoHere, "id", Escape(approval.ShortID(g.ID)))
+	}
+	return hint
 }
 
 // undo revokes the one grant whose id begins with the prefix, among the workspaces

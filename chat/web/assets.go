@@ -25,7 +25,6 @@ var templates = sync.OnceValue(func() *template.Template {
 		"withoutSign":  withoutSign,
 		"sourceClass":  sourceClass,
 		"changeClass":  changeClass,
-		"lineClass":    lineClass,
 		"format":       chat.Format,
 		"itoa":         strconv.Itoa,
 		"escape":       chat.Escape,

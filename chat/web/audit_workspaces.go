@@ -81,19 +81,19 @@ func (v *visit) verify() {
 	found, err := v.Backend.Audit.Verify(v.r.Context())
 	switch {
 	case errors.Is(err, ErrBusy):
-		v.redirectWithNote("audit", v.w.VerifyBusy, false)
+		v.redirectWithNote("audit", note{text: v.w.VerifyBusy})
 	case err != nil:
-		v.redirectWithNote("audit", chat.Format(v.w.VerifyBad, "why", chat.Escape(err.Error())), false)
+		v.redirectWithNote("audit", note{text: chat.Format(v.w.VerifyBad, "why", chat.Escape(err.Error()))})
 	default:
-		v.redirectWithNote("audit", chat.Format(v.w.VerifyGood, "found", chat.Escape(found)), true)
+		v.redirectWithNote("audit", note{text: chat.Format(v.w.VerifyGood, "found", chat.Escape(found)), Acted: true})
 	}
 }
 
 // workspaceView is a workspace with what the user may do there.
 type workspaceView struct {
 	*Workspace
-	Pause               string
-	PausedOwn, MayPause bool
+	Paused, PausedOwn, MayPause bool
+	MayClear                    bool // taints
 }
 
 type workspacesPage struct {
@@ -119,7 +119,7 @@ func (v *visit) workspaces() {
 		}
 		own, all := v.Backend.WorkspaceInfo.Paused(ws)
 		p.AllPaused = p.AllPaused || all
-		p.Workspaces = append(p.Workspaces, workspaceView{place, v.Style(v.lang).PauseLine(ws, v.Now()), own, v.mayPause(ws)})
+		p.Workspaces = append(p.Workspaces, workspaceView{place, own || all, own, v.mayPause(ws), v.mayClear(ws)})
 	}
 	v.write(v.rw, http.StatusOK, "workspaces", p)
 }
@@ -173,5 +173,5 @@ func (v *visit) setPaused(paused bool) {
 		v.internalError(err)
 		return
 	}
-	v.redirectWithNote("workspaces", text, true)
+	v.redirectWithNote("workspaces", note{text: text, Acted: true})
 }

@@ -109,11 +109,13 @@ func (s *Server) waiting(ctx context.Context) ([]*item, int64, error) {
 		f.reloadAll = true // it is unknown which keys were read
 		return nil, 0, err
 	}
-	list := slices.SortedFunc(maps.Values(f.items), func(a, b *item) int {
-		p, q := a.Pending, b.Pending
-		return cmp.Or(p.Timestamp.Compare(q.Timestamp), strings.Compare(p.RequestID, q.RequestID))
-	})
+	list := slices.SortedFunc(maps.Values(f.items), func(a, b *item) int { return byAge(a.Pending, b.Pending) })
 	return list, f.rev, nil
+}
+
+// byAge compares requests: the oldest is first.
+func byAge(p, q *approval.Pending) int {
+	return cmp.Or(p.Timestamp.Compare(q.Timestamp), strings.Compare(p.RequestID, q.RequestID))
 }
 
 func (s *Server) readAll(ctx context.Context) error {

@@ -119,14 +119,19 @@ func (v *visit) decide() {
 		v.fail(http.StatusUnprocessableEntity, v.w.NotUnderstood)
 		return
 	}
-	v.handle(a.key, m)
+	reply := v.handle(m)
+	to := pathOf(a.key)
+	if reply.Acted {
+		to = v.nextPending(p)
+	}
+	v.showReply(to, a.key, reply)
 }
 
 // handle acts on a message, even if the browser disconnects meanwhile.
-func (v *visit) handle(k approval.Key, m chat.Message) {
+func (v *visit) handle(m chat.Message) chat.Reply {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), 3*v.IOTimeout)
 	defer cancel()
-	v.showReply(k, v.People.Interceptor(v.se.user).Handle(ctx, m))
+	return v.People.Interceptor(v.se.user).Handle(ctx, m)
 }
 
 func needsConfirmation(p *approval.Pending) bool {
@@ -142,28 +147,41 @@ func (v *visit) stillPending(a decisionForm) bool {
 
 func (v *visit) newMessage(text string) chat.Message {
 	return chat.Message{
-		From: v.se.user.Person, Via: Via, Text: text, Workspaces: v.rights.Decide, Language: v.lang,
+		From: v.se.user.Person, Via: Via, Text: text, Workspaces: v.rights.Decide, Language: v.lang, Buttons: true,
 	}
 }
 
-// showReply redirects to the request's page, which shows the reply.
-func (v *visit) showReply(k approval.Key, r chat.Reply) {
+// showReply redirects to a page that shows the reply to a message about a request.
+func (v *visit) showReply(to string, k approval.Key, r chat.Reply) {
 	v.log(r.Err)
 	text := r.Text
 	if r.Ignore || text == "" {
 		text = v.w.NotUnderstood
 	}
-	n := v.se.addNote(note{text, r.Acted})
-	v.redirect(pathOf(k) + "?said=" + strconv.Itoa(n))
+	v.redirectWithNote(to, note{text: text, Acted: r.Acted, Key: k})
+}
+
+// redirectWithNote redirects to a page that shows the result of an action.
+func (v *visit) redirectWithNote(path string, n note) {
+	v.redirect(path + "?said=" + strconv.Itoa(v.se.addNote(n)))
 }
 
 // currentNote returns the note that the address names.
 func (v *visit) currentNote() *note {
-	n, err := strconv.Atoi(v.r.URL.Query().Get("said"))
+	number, err := strconv.Atoi(v.r.URL.Query().Get("said"))
 	if err != nil {
 		return nil
 	}
-	return v.se.noteAt(n)
+	n := v.se.noteAt(number)
+	if n == nil || !n.Acted || !slices.Contains(v.rights.See, n.Key.Workspace) {
+		return n
+	}
+	if st, err := v.Viewer.Story(v.r.Context(), n.Key); err == nil && st.Pending != nil && st.Decision != nil {
+		r := requestPage{Key: n.Key, Pending: st.Pending}
+		v.addGrant(&r, st.Decision)
+		n.Path, n.Undo = pathOf(n.Key), r.Undo
+	}
+	return n
 }
 
 // Lines returns the lines of the note.
@@ -220,5 +238,5 @@ func (v *visit) undo() {
 		v.fail(http.StatusUnprocessableEntity, v.w.NotUnderstood)
 		return
 	}
-	v.handle(k, m)
+	v.showReply(pathOf(k), k, v.handle(m))
 }

@@ -25,6 +25,9 @@
 //
 // # Pages
 //
+// After a decision the next request opens. For 400 ms a new page takes no click for a
+// decision: it may be the second click of a double click on the page before.
+//
 // Everything works without JavaScript. With JavaScript, an event stream updates the
 // list and the request: the server sends rows, rendered once for each pending and
 // language, and htmx swaps them in. No text of an agent becomes markup: chat.Escape

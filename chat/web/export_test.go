@@ -1,6 +1,9 @@
 package web
 
-import "github.com/permesso-dev/permesso/approval"
+import (
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+)
 
 // Words are the texts that the code chooses.
 type Words = words
@@ -34,4 +37,18 @@ func RemovedBetween(ids []string, rev, to int64) (removed []string) {
 		removed = append(removed, i.Pending.RequestID)
 	}
 	return removed
+}
+
+// BlockTexts are the lines of a card as a page shows them, and the numbers of those that are
+// lines of a value.
+func BlockTexts(lines []chat.Line) (texts, numbers []string) {
+	for _, b := range blocksOf(lines) {
+		for _, l := range b.Lines {
+			texts = append(texts, l.Label+l.Text)
+		}
+		for _, r := range b.Rows {
+			texts, numbers = append(texts, r.Lead+r.Text), append(numbers, r.Number)
+		}
+	}
+	return texts, numbers
 }

@@ -160,7 +160,7 @@ func (w *fixture) settle(k approval.Key, status approval.Status) {
 	w.mu.Lock()
 	p := w.asked[k]
 	delete(w.waiting, k)
-	response, err := (&approval.Response{Version: 1, RequestID: k.ID, Status: status, RespondedAt: w.now, Result: approval.Raw(`"done"`)}).Encode()
+	response, err := (&approval.Response{Version: 1, RequestID: k.ID, Status: status, RespondedAt: w.now, Result: approval.Raw(`"done\n"`)}).Encode()
 	require.NoError(w.t, err)
 	w.records[k] = &approval.Record{
 		Version: 1, RequestID: k.ID, Workspace: k.Workspace, Status: status, Pending: approval.Raw(`{}`), RequestedAt: p.Timestamp,

@@ -129,6 +129,8 @@ func TestGiveAndUndo(t *testing.T) {
 			p := b.follow(b.decide(k, c.form))
 			require.Equal(t, 1, w.decisionCount())
 			require.Equal(t, c.commands, w.decisions[0].Commands)
+			require.NotNil(t, p.find("undo"), "beside the sentence that says what was decided")
+			p = b.get(b.pathOf(k))
 			require.Contains(t, textOf(p, "grant"), c.given)
 			require.NotNil(t, p.find("undo"))
 

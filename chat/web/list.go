@@ -6,7 +6,10 @@ import (
 	"errors"
 	"html/template"
 	"net/http"
+	"net/url"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,8 +22,13 @@ import (
 // on nothing else.
 type rowCache struct {
 	mu   sync.Mutex
-	html map[rowKey]template.HTML
+	rows map[rowKey]renderedRow
 	lang map[string]bool // languages in use
+}
+
+type renderedRow struct {
+	html template.HTML
+	text string // what a search finds, in lower case
 }
 
 type rowKey struct{ sha, lang string }
@@ -38,7 +46,7 @@ type row struct {
 	ID, Path      string
 	Workspace     string
 	Tool          string // "" for a question
-	Brief         string
+	Title         string
 	Short         string
 	Asked, Until  displayTime
 	Reversibility approval.Reversibility
@@ -71,34 +79,35 @@ func newDisplayTime(t time.Time, zone *time.Location, now time.Time) displayTime
 }
 
 // renderRow returns the rendered row of an item.
-func (s *Server) renderRow(i *item, lang string) (template.HTML, error) {
+func (s *Server) renderRow(i *item, lang string) (renderedRow, error) {
 	name := rowKey{i.SHA256, lang}
 	c := &s.rowCache
 	c.mu.Lock()
-	html, ok := c.html[name]
+	rendered, ok := c.rows[name]
 	c.mu.Unlock()
 	if ok {
-		return html, nil
+		return rendered, nil
 	}
 	style, p := s.Style(lang), i.Pending
-	var b bytes.Buffer
-	err := s.render(&b, "row", row{
-		W: textsIn(lang), ID: rowID(i.Key()), Path: pathOf(i.Key()), Workspace: chat.Escape(p.SourceGroup), Brief: style.Brief(p), Short: chat.Escape(p.ShortID), Tool: style.OneLine(p, cmp.Or(p.ToolName, p.ActionType)),
+	r := row{
+		W: textsIn(lang), ID: rowID(i.Key()), Path: pathOf(i.Key()), Workspace: chat.Escape(p.SourceGroup), Title: style.VerbAndObject(p), Short: chat.Escape(p.ShortID), Tool: style.OneLine(p, cmp.Or(p.ToolName, p.ActionType)),
 		// With a date, if it is not the day of the request.
 		Asked: newDisplayTime(p.Timestamp, style.Zone, p.Timestamp), Until: newDisplayTime(p.ExpiresAt, style.Zone, p.Timestamp),
 		Reversibility: p.Reversibility, Question: p.Type == approval.TypeQuestion,
-	})
-	if err != nil {
-		return "", err
 	}
-	html = template.HTML(b.String()) //nolint:gosec // our template has escaped it
+	var b bytes.Buffer
+	if err := s.render(&b, "row", r); err != nil {
+		return renderedRow{}, err
+	}
+	//nolint:gosec // our template has escaped it
+	rendered = renderedRow{template.HTML(b.String()), strings.ToLower(strings.Join([]string{r.Title, r.Workspace, r.Tool, r.Short}, "\n"))}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.html == nil || len(c.html) >= maxRows {
-		c.html = map[rowKey]template.HTML{}
+	if c.rows == nil || len(c.rows) >= maxRows {
+		c.rows = map[rowKey]renderedRow{}
 	}
-	c.html[name] = html
-	return html, nil
+	c.rows[name] = rendered
+	return rendered, nil
 }
 
 // prerenderRows renders the rows of a list in every language in use.
@@ -122,7 +131,7 @@ func (s *Server) prerenderRows(list []*item) {
 func (c *rowCache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.html, c.lang = nil, nil
+	c.rows, c.lang = nil, nil
 }
 
 func (s *Server) addLanguage(lang string) {
@@ -134,20 +143,68 @@ func (s *Server) addLanguage(lang string) {
 	s.rowCache.lang[lang] = true
 }
 
-// count is the data of the line with the number of pending requests.
+// count is the data of the line with the number of pending requests, and of those shown.
 type count struct {
-	W texts
-	N int
+	W        texts
+	N, Shown int
 }
 
-func (st *stream) countOf(n int) count { return count{textsIn(st.lang), n} }
+// listView is how the user filters and orders the list. The zero listView is all of it,
+// the oldest first.
+type listView struct {
+	Query, In, Show, Sort string
+}
+
+// currentView returns the view that the address names.
+func (v *visit) currentView() listView {
+	q := v.r.URL.Query()
+	known := func(name string, values ...string) string {
+		if !slices.Contains(values, q.Get(name)) {
+			return ""
+		}
+		return q.Get(name)
+	}
+	return listView{cleanQuery(q.Get("q")), known("in", v.rights.See...), known("show", "irreversible", "question"), known("sort", "new", "due")}
+}
+
+// Whole reports whether the view is the zero listView.
+func (l listView) Whole() bool { return l == listView{} }
+
+// Encode is the view as a part of an address.
+func (l listView) Encode() string {
+	return url.Values{"q": {l.Query}, "in": {l.In}, "show": {l.Show}, "sort": {l.Sort}}.Encode()
+}
+
+func (l listView) has(i *item, row renderedRow) bool {
+	p := i.Pending
+	return (l.In == "" || l.In == p.SourceGroup) && strings.Contains(row.text, strings.ToLower(l.Query)) &&
+		(l.Show != "irreversible" || needsConfirmation(p)) && (l.Show != "question" || p.Type == approval.TypeQuestion)
+}
+
+// rowsOf returns the rows of a view.
+func (v *visit) rowsOf(l listView, items []*item) (rows []template.HTML, err error) {
+	items = slices.Clone(items)
+	switch l.Sort {
+	case "new":
+		slices.Reverse(items)
+	case "due":
+		slices.SortStableFunc(items, func(a, b *item) int { return a.Pending.ExpiresAt.Compare(b.Pending.ExpiresAt) })
+	}
+	rendered, err := v.renderRows(items, v.lang)
+	for n, r := range rendered {
+		if l.has(items[n], r) {
+			rows = append(rows, r.html)
+		}
+	}
+	return rows, err
+}
 
 type listPage struct {
 	page
-	Rows       []template.HTML
-	Rev        int64
-	Count      count
-	PauseLines []string
+	View  listView
+	Rows  []template.HTML
+	Rev   int64
+	Count count
 }
 
 // list is the page of pending requests.
@@ -158,21 +215,21 @@ func (v *visit) list() {
 		v.internalError(err)
 		return
 	}
-	p := listPage{page: v.page("list", v.w.ListTitle), Rev: rev, PauseLines: v.pauseLines()}
-	p.Count = count{p.W, len(items)}
+	p := listPage{page: v.page("list", v.w.ListTitle), View: v.currentView(), Rev: rev}
 	p.Waiting = len(items)
-	p.Stream, p.Refresh = "events?rev="+itoa(rev), true
-	if p.Rows, err = v.renderRows(items, v.lang); err != nil {
+	p.Stream, p.Refresh = "events?rev="+itoa(rev)+"&"+p.View.Encode(), true
+	if p.Rows, err = v.rowsOf(p.View, items); err != nil {
 		v.internalError(err)
 		return
 	}
+	p.Count = count{p.W, len(items), len(p.Rows)}
 	v.write(v.rw, http.StatusOK, "list", p)
 }
 
 // renderRows returns the rows of a list. It uses all processors: the first time,
 // each request must be scanned for secrets.
-func (s *Server) renderRows(list []*item, lang string) ([]template.HTML, error) {
-	out, errs := make([]template.HTML, len(list)), make([]error, len(list))
+func (s *Server) renderRows(list []*item, lang string) ([]renderedRow, error) {
+	out, errs := make([]renderedRow, len(list)), make([]error, len(list))
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), len(list)) {
@@ -186,40 +243,56 @@ func (s *Server) renderRows(list []*item, lang string) ([]template.HTML, error) 
 	return out, errors.Join(errs...)
 }
 
-// pauseLines names the paused workspaces.
-func (v *visit) pauseLines() (lines []string) {
+// pause is a pause of one or more workspaces.
+type pause struct {
+	Where []string
+	Line  string
+}
+
+// pauses lists the pauses, each once.
+func (v *visit) pauses() (list []pause) {
 	style := v.Style(v.lang)
 	for _, ws := range v.rights.See {
-		if line := style.PauseLine(ws, v.Now()); line != "" {
-			lines = append(lines, ws+": "+line)
+		line := style.PauseLine(ws, v.Now())
+		if line == "" {
+			continue
+		}
+		n := slices.IndexFunc(list, func(p pause) bool { return p.Line == line })
+		if n < 0 {
+			n, list = len(list), append(list, pause{Line: line})
+		}
+		list[n].Where = append(list[n].Where, ws)
+	}
+	return list
+}
+
+// nextPending returns the path of the first pending request behind p that the user may
+// decide, else of the first one; "" if there is no other.
+func (v *visit) nextPending(p *approval.Pending) string {
+	items, _, err := v.visiblePending()
+	v.log(err)
+	first := ""
+	for _, i := range items {
+		switch order := byAge(i.Pending, p); {
+		case order == 0, len(v.rights.Decide) > 0 && !v.mayDecide(i.Pending):
+		case order > 0:
+			return pathOf(i.Key())
+		case first == "":
+			first = pathOf(i.Key())
 		}
 	}
-	return lines
+	return first
 }
 
 // next redirects to the request after a given one, else to the oldest one. If there
 // is no other request, it redirects to the list.
 func (v *visit) next() {
-	items, _, err := v.visiblePending()
-	if err != nil {
-		v.internalError(err)
-		return
-	}
-	after := approval.Key{Workspace: v.r.URL.Query().Get("ws"), ID: v.r.URL.Query().Get("id")}
-	to := ""
-	for n, i := range items {
-		if n == 0 {
-			to = pathOf(i.Key())
-		}
-		if i.Key() == after {
-			if n+1 < len(items) {
-				to = pathOf(items[n+1].Key())
-			}
-			break
+	k := approval.Key{Workspace: v.r.URL.Query().Get("ws"), ID: v.r.URL.Query().Get("id")}
+	after := &approval.Pending{}
+	if approval.ValidID(k.ID) && slices.Contains(v.rights.See, k.Workspace) {
+		if p, err := v.shownPending(k); err == nil && p != nil {
+			after = p
 		}
 	}
-	if to == pathOf(after) {
-		to = ""
-	}
-	v.redirect(to)
+	v.redirect(v.nextPending(after))
 }

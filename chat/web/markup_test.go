@@ -221,7 +221,8 @@ func lines(n *html.Node) string {
 		for c := range n.ChildNodes() {
 			write(c)
 		}
-		if slices.Contains([]string{"p", "li", "h2", "span", "summary", "dt", "dd", "button"}, n.Data) && !strings.HasSuffix(b.String(), "\n") {
+		block := slices.Contains([]string{"p", "li", "h2", "summary", "dt", "dd", "button"}, n.Data) || strings.HasPrefix(attr(n, "class"), "line")
+		if block && !strings.HasSuffix(b.String(), "\n") {
 			b.WriteByte('\n')
 		}
 	}
@@ -252,9 +253,9 @@ func TestForgedEvidence(t *testing.T) {
 		page := b.page("r/personal/" + k.ID)
 		require.Equal(t, http.StatusOK, page.StatusCode)
 		var got strings.Builder
-		for _, id := range []string{"facts", "evidence", "changes", "exact", "agent", "why"} {
+		for _, id := range []string{"title", "facts", "evidence", "changes", "exact", "agent", "why"} {
 			if n := page.find(id); n != nil {
-				got.WriteString("# " + id + "\n" + lines(n))
+				got.WriteString("# " + id + "\n" + strings.TrimSuffix(lines(n), "\n") + "\n")
 			}
 		}
 		golden := filepath.Join("..", "..", "testdata", "forged", name+".web.txt")

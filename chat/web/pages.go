@@ -84,20 +84,14 @@ func (v *visit) revoke() {
 	var ref *decide.Refusal
 	switch {
 	case errors.As(err, &ref):
-		v.redirectWithNote("grants", v.w.NotAllowed, false)
+		v.redirectWithNote("grants", note{text: v.w.NotAllowed})
 	case err != nil:
 		v.internalError(err)
 	case !done:
-		v.redirectWithNote("grants", v.w.GrantNotFound, false)
+		v.redirectWithNote("grants", note{text: v.w.GrantNotFound})
 	default:
-		v.redirectWithNote("grants", v.w.Revoked, true)
+		v.redirectWithNote("grants", note{text: v.w.Revoked, Acted: true})
 	}
-}
-
-// redirectWithNote redirects to a page that shows the result of an action.
-func (v *visit) redirectWithNote(path, text string, acted bool) {
-	n := v.se.addNote(note{text, acted})
-	v.redirect(path + "?said=" + strconv.Itoa(n))
 }
 
 type rulesPage struct {
@@ -114,6 +108,8 @@ func (v *visit) rules() {
 type historyView struct {
 	*read.Request
 	What, By, Took string
+	Detail         string // the reason, the error or the result
+	Class          string // the CSS class of its status
 }
 
 type historyPage struct {
@@ -193,22 +189,60 @@ func (v *visit) findHistory(q read.Query) ([]*read.Request, bool, error) {
 }
 
 func (v *visit) historyView(x *read.Request) historyView {
-	what := x.Kind()
-	if x.Target != "" {
-		what += " → " + x.Target
-	}
+	what, detail := v.whatCameOf(x)
 	by := chat.Escape(x.By)
 	switch {
+	case x.By == "" && x.Status == read.StatusPending: // nothing has decided
 	case x.By == "":
 		by = v.grantOrRule(x.Key.Workspace, x.Grant, x.Rule)
 	case x.Via != "":
 		by += " (" + chat.Escape(x.Via) + ")"
 	}
-	l := historyView{Request: x, What: v.oneLine(cmp.Or(what, "–")), By: by}
+	l := historyView{Request: x, What: what, By: by, Detail: cmp.Or(detail, v.oneLine(x.Reason))}
+	if slices.Contains(read.Statuses(), string(x.Status)) {
+		l.Class = string(x.Status)
+	}
 	if asked := x.Asked(); !asked.IsZero() && !x.EndedAt.IsZero() && !x.EndedAt.Before(asked) {
 		l.Took = formatDuration(x.EndedAt.Sub(asked))
 	}
 	return l
+}
+
+// maxDetail is how many bytes of a result the history shows.
+const maxDetail = 200
+
+// whatCameOf says what a request would do, and its error or result: from its documents, or
+// without them from the log.
+func (v *visit) whatCameOf(x *read.Request) (what, detail string) {
+	what = x.Kind()
+	if x.Target != "" {
+		what += " → " + x.Target
+	}
+	what = v.oneLine(cmp.Or(what, "–"))
+	st, err := v.Viewer.Story(v.r.Context(), x.Key)
+	if err != nil || st.Pending != nil && !v.visible(v.se.user, v.rights, st.Pending) {
+		return what, ""
+	}
+	style, p := v.Style(v.lang), st.Pending
+	if p == nil && st.Record != nil {
+		p = read.Requested(x.Key, st.Record)
+	}
+	if p != nil && p.ToolName+p.ActionType != "" {
+		what = style.VerbAndObject(p)
+	}
+	var parts []string
+	if d := st.Decision; d != nil {
+		parts = append(parts, v.oneLine(cmp.Or(d.Feedback, d.Note, d.Override, d.Answer)))
+	}
+	if st.Record != nil && x.Status != approval.StatusDenied && x.Status != approval.StatusExpired { // these say it
+		parts = append(parts, outputOf(style, p, st.Record)...)
+	}
+	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" || s == "{}" })
+	detail = strings.Join(parts, " · ")
+	if len(detail) > maxDetail {
+		detail = strings.ToValidUTF8(detail[:maxDetail], "") + "…"
+	}
+	return what, detail
 }
 
 // grantOrRule names what allowed a request: a grant by its sentence, or a rule.

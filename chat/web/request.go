@@ -32,23 +32,24 @@ type requestPage struct {
 	State           string
 	SHA             string // of the shown pending
 	Card            chat.Card
-	Paused          string // line that tells that the workspace is paused
-	IsQuestion      bool   // a question
+	IsQuestion      bool // a question
 	Options         []string
 	Pending         *approval.Pending
 	MayDecide       bool
-	MayReveal       bool        // it masks something, and this user may see it
-	Revealed        bool        // it masks nothing
-	MayClear        bool        // what the agent has read stands in the way, and this user may clear that
-	MayPropose      bool        // of a rule
-	Proposes        bool        // a rule might help: without, the page says why
-	Session, Always string      // sentences of what codes 2 and 6 would remember; "": nothing
-	Commands        string      // the sentence with a command pattern that code 6 may remember instead; "": none
-	Pattern         string      // the pattern of Commands
-	CommandsCount   string      // what it would have allowed; "": nothing was asked before
-	Exact           []chat.Line // what would run
+	MayReveal       bool    // it masks something, and this user may see it
+	Revealed        bool    // it masks nothing
+	MayClear        bool    // what the agent has read stands in the way, and this user may clear that
+	MayPropose      bool    // of a rule
+	Proposes        bool    // a rule might help: without, the page says why
+	Session, Always string  // sentences of what codes 2 and 6 would remember; "": nothing
+	Commands        string  // the sentence with a command pattern that code 6 may remember instead; "": none
+	Pattern         string  // the pattern of Commands
+	CommandsCount   string  // what it would have allowed; "": nothing was asked before
+	Exact           []block // what would run
+	Prose           []block // the agent's text
+	Tag, Class      string  // the two parts of the meta line: how far the action can be undone, and its class
 	Rule            string
-	Source          []string // lines of the program
+	Source          []block  // lines of the program
 	Verified        bool     // Source is the program that a prover has signed
 	Result          string   // how it ended
 	Output          []string // of the handler
@@ -69,14 +70,6 @@ func changeClass(line string) string {
 		return "same"
 	}
 	return "remark"
-}
-
-// lineClass is the CSS class of a line of what would run.
-func lineClass(k chat.LineKind) string {
-	return map[chat.LineKind]string{
-		chat.LineLabel: "label", chat.LineAdded: "more", chat.LineRemoved: "less", chat.LineSame: "same",
-		chat.LineWarn: "warning", chat.LineStrong: "strong",
-	}[k]
 }
 
 // request is the page of one request.
@@ -116,7 +109,7 @@ func (v *visit) pendingPage(k approval.Key, st read.Story) *requestPage {
 	p := st.Pending
 	r := v.newRequestPage(k, p)
 	r.SHA, r.State = st.SHA256, stateWaiting
-	r.MayDecide = slices.Contains(v.rights.Decide, p.SourceGroup) && v.People.May(v.se.user, p.SourceGroup, p)
+	r.MayDecide = v.mayDecide(p)
 	switch d := st.Decision; {
 	case d != nil:
 		r.State = stateDecided + string(d.Verdict)
@@ -158,7 +151,7 @@ func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage
 	mayReveal := v.mayReveal(p)
 	style.Reveal = v.open && mayReveal
 	r := &requestPage{
-		page: v.page("request", p.ShortID), Key: k, Pending: p,
+		page: v.page("request", v.Style(v.lang).VerbAndObject(p)), Key: k, Pending: p,
 		Card: style.Card(p), IsQuestion: p.Type == approval.TypeQuestion,
 		Session: style.Offer(p, approval.Session), Always: style.Offer(p, approval.Always),
 		Pattern: patternOf(p), Commands: style.Offer(p, approval.Commands), CommandsCount: style.OfferCount(p, approval.Commands),
@@ -170,15 +163,16 @@ func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage
 		r.SimilarURL = "like?" + url.Values{"ws": {k.Workspace}, "kind": {kind}}.Encode()
 		r.AllSimilarURL = "history?" + url.Values{"kind": {kind}}.Encode()
 	}
-	if paused := style.PauseLine(p.SourceGroup, p.Timestamp); paused != "" && len(r.Card.Warnings) > 0 {
-		r.Paused, r.Card.Warnings = paused, r.Card.Warnings[1:] // this page has a place for it
+	if style.PauseLine(p.SourceGroup, p.Timestamp) != "" && len(r.Card.Warnings) > 0 {
+		r.Card.Warnings = r.Card.Warnings[1:] // the banner of the page says it
 	}
 	for _, o := range p.Options {
 		r.Options = append(r.Options, style.OneLine(p, o))
 	}
-	r.Exact = r.Card.Runs
+	r.Exact, r.Prose = blocksOf(r.Card.Runs), textBlocks(r.Card.Prose)
+	r.Tag, r.Class, _ = strings.Cut(r.Card.Meta, " | ")
 	if p.Facts.Proof != nil && p.Facts.Proof.Program != "" {
-		r.Source, r.Verified = chat.Block(style.Redacted(p, p.Facts.Proof.Program)), p.Facts.Proof.Verified
+		r.Source, r.Verified = textBlocks(chat.Block(style.Redacted(p, p.Facts.Proof.Program))), p.Facts.Proof.Verified
 	}
 	return r
 }
@@ -192,21 +186,32 @@ func (v *visit) settledPage(k approval.Key, st read.Story) *requestPage {
 	r := v.newRequestPage(k, p)
 	asked := st.Pending != nil // an approver was asked
 	r.MayReveal, r.MayPropose = r.MayReveal && asked, r.MayPropose && asked
-	r.SHA, r.State, r.Result, r.Paused = rec.PendingSHA256, stateSettled+string(rec.Status), style.Outcome(rec), ""
+	r.SHA, r.State, r.Result = rec.PendingSHA256, stateSettled+string(rec.Status), style.Outcome(rec)
 	if st.Decision != nil {
 		v.addGrant(r, st.Decision)
 	}
-	if a, err := approval.ParseResponse(rec.Response); err == nil {
-		if a.Error != nil {
-			r.Output = append(r.Output, style.OneLine(p, *a.Error))
-		}
-		if kind := a.Result.Kind(); kind != 'n' && kind != 0 {
-			r.Output = append(r.Output, style.Result(p, a.Result))
-		}
-	}
+	r.Output = outputOf(style, p, rec)
 	r.Stream = streamURL(r)
 	return r
 }
+
+// outputOf is the error and the result of a request.
+func outputOf(style chat.Style, p *approval.Pending, rec *approval.Record) (lines []string) {
+	a, err := approval.ParseResponse(rec.Response)
+	if err != nil {
+		return nil
+	}
+	if a.Error != nil {
+		lines = append(lines, style.OneLine(p, *a.Error))
+	}
+	if kind := a.Result.Kind(); kind != 'n' && kind != 0 {
+		lines = append(lines, style.Result(p, a.Result))
+	}
+	return lines
+}
+
+// Irreversible reports that an approval needs a confirmation.
+func (r *requestPage) Irreversible() bool { return needsConfirmation(r.Pending) }
 
 // Open reports whether the user can still decide.
 func (r *requestPage) Open() bool { return r.State == stateWaiting && r.MayDecide }

@@ -37,6 +37,10 @@ func (v *visit) revealsNow(k approval.Key) bool {
 
 // mayReveal reports whether the page offers to show what the card masks.
 func (v *visit) mayReveal(p *approval.Pending) bool {
-	return v.Backend.Reveal != nil && slices.Contains(v.rights.Decide, p.SourceGroup) &&
-		v.People.May(v.se.user, p.SourceGroup, p)
+	return v.Backend.Reveal != nil && v.mayDecide(p)
+}
+
+// mayDecide reports whether the user may decide a request.
+func (v *visit) mayDecide(p *approval.Pending) bool {
+	return slices.Contains(v.rights.Decide, p.SourceGroup) && v.People.May(v.se.user, p.SourceGroup, p)
 }

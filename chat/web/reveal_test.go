@@ -46,7 +46,7 @@ func maskWord(w *fixture) {
 }
 
 func withSecret(p *approval.Pending) {
-	p.RequestData = approval.Raw(`{"text":"open ` + secretWord + `"}`)
+	p.RequestData, p.Summary = approval.Raw(`{"text":"open `+secretWord+`"}`), "open "+secretWord
 }
 
 func TestReveal(t *testing.T) {
@@ -65,6 +65,8 @@ func TestReveal(t *testing.T) {
 	at := shown.Header.Get("Location")
 	p = b.get(at)
 	require.Contains(t, p.text, secretWord)
+	title, _, _ := strings.Cut(p.text, "</title>")
+	require.NotContains(t, title, secretWord, "a browser keeps titles")
 	require.NotNil(t, p.find("revealed"))
 	require.Nil(t, p.find("reveal"))
 	require.Equal(t, "no-store", p.Header.Get("Cache-Control"))

@@ -40,6 +40,7 @@ func sessionRoutes() []route {
 		{"GET /workspaces", (*visit).workspaces},
 		{"POST /workspaces/pause", (*visit).pause},
 		{"POST /workspaces/resume", (*visit).resume},
+		{"POST /workspaces/clear-taints", (*visit).clearWorkspaceTaints},
 		{"GET /help", (*visit).help},
 		{"POST /settings", (*visit).settings},
 		{"POST /leave", (*visit).logout},
@@ -63,7 +64,35 @@ func (s *Server) Handler() http.Handler {
 		method, path, _ := strings.Cut(r.pattern, " ")
 		mux.Handle(method+" /s/{key}"+path, s.requireSession(r.serve))
 	}
-	return s.guard(mux)
+	return s.guard(s.withNotFound(mux))
+}
+
+// withNotFound answers addresses that no route has with a page.
+func (s *Server) withNotFound(mux *http.ServeMux) http.Handler {
+	inSession := http.NewServeMux()
+	inSession.Handle("/s/{key}/", s.requireSession(func(v *visit) { v.fail(http.StatusNotFound, v.w.NotFoundText) }))
+	inSession.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		p := publicPage(r)
+		p.Title, p.Text = catalog(p.Lang).NotFoundTitle, catalog(p.Lang).NotFoundText
+		s.write(w, http.StatusNotFound, "not-found", p)
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		other := r.Clone(r.Context())
+		other.Method = map[string]string{http.MethodPost: http.MethodGet}[r.Method]
+		if other.Method == "" {
+			other.Method = http.MethodPost
+		}
+		_, pattern := mux.Handler(r)
+		_, otherPattern := mux.Handler(other)
+		switch {
+		case pattern != "":
+			mux.ServeHTTP(w, r)
+		case otherPattern != "":
+			s.refuse(w, r, http.StatusMethodNotAllowed, refusedMethod)
+		default:
+			inSession.ServeHTTP(w, r)
+		}
+	})
 }
 
 // visit is one HTTP request with a valid session.
@@ -207,6 +236,7 @@ type page struct {
 	Rights  Rights
 	Who     string
 	Note    *note
+	Pauses  pauseBanner
 	Langs   []string
 	Text    string // why there is nothing else
 	Token   string // of a login link
@@ -224,12 +254,23 @@ func (p page) Time(t time.Time) displayTime { return p.visit.displayTime(t) }
 func (v *visit) page(here, title string) page {
 	p := page{
 		W: textsIn(v.lang), Lang: v.lang, Title: title, Base: "/s/" + v.se.key + "/", Here: here, Keys: keysIn(v.r), Rights: v.rights,
-		Who: chat.Escape(cmp.Or(v.rights.Name, v.se.user.Person.Name, v.se.user.Person.ID)), Langs: chat.Languages(), Note: v.currentNote(), visit: v,
+		Who: chat.Escape(cmp.Or(v.rights.Name, v.se.user.Person.Name, v.se.user.Person.ID)), Langs: chat.Languages(), Note: v.currentNote(), Pauses: v.pauseBanner(v.pauses()), visit: v,
 	}
 	if items, _, err := v.visiblePending(); err == nil {
 		p.Waiting = len(items)
 	}
 	return p
+}
+
+// pauseBanner is the data of the one banner that tells of all pauses.
+type pauseBanner struct {
+	W    texts
+	Base string
+	List []pause
+}
+
+func (v *visit) pauseBanner(list []pause) pauseBanner {
+	return pauseBanner{textsIn(v.lang), "/s/" + v.se.key + "/", list}
 }
 
 // visiblePending returns the pending requests that this user may see, and their
@@ -245,7 +286,9 @@ func (v *visit) visiblePending() ([]*item, int64, error) {
 // fail writes an error page.
 func (v *visit) fail(code int, text string) {
 	p := v.page("", v.w.Name)
-	p.Text = text
+	if p.Text = text; code == http.StatusNotFound {
+		p.Title = v.w.NotFoundTitle
+	}
 	v.write(v.rw, code, "fail", p)
 }
 

@@ -67,7 +67,10 @@ func (se *session) useReveal(k approval.Key, token string) bool {
 // note tells the user the result of an action.
 type note struct {
 	text  string
-	Acted bool // a decision was recorded
+	Acted bool         // it was done: a decision was recorded
+	Key   approval.Key // the request that was decided, if one was
+	Path  string       // of its page, on the page of another; "": none
+	Undo  bool         // the user can revoke the grant that the decision gave
 }
 
 // sessions holds all sessions, and the links that can start more.

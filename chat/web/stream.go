@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -33,6 +32,7 @@ type stream struct {
 	*visit
 	out        *http.ResponseController
 	showsList  bool          // whether the page shows the list
+	view       listView      // of the list
 	shownRev   int64         // revision of the list on the page
 	pausesText string        // pauses that the page shows
 	shownKey   *approval.Key // the request on the page
@@ -48,10 +48,10 @@ func (v *visit) events() {
 		return
 	}
 	defer release()
-	st := &stream{visit: v, out: http.NewResponseController(v.rw)}
+	st := &stream{visit: v, out: http.NewResponseController(v.rw), pausesText: pausesUnknown}
 	q := v.r.URL.Query()
 	if q.Has("rev") {
-		st.showsList, st.pausesText = true, pausesUnknown
+		st.showsList, st.view = true, v.currentView()
 		st.shownRev, _ = strconv.ParseInt(q.Get("rev"), 10, 64)
 		if last, err := strconv.ParseInt(v.r.Header.Get("Last-Event-ID"), 10, 64); err == nil {
 			st.shownRev = last
@@ -135,7 +135,7 @@ func (st *stream) collectChanges(items []*item, rev int64) (change, bool, error)
 			}
 		}
 		c.New = len(added)
-		if err := st.rowChanges(&html, removed, added, len(items)); err != nil {
+		if err := st.listChanges(&html, removed, added, items); err != nil {
 			return c, false, err
 		}
 	}
@@ -163,15 +163,26 @@ func (st *stream) collectChanges(items []*item, rev int64) (change, bool, error)
 
 // pauseChanges writes the pauses if they differ from those on the page.
 func (st *stream) pauseChanges(to *bytes.Buffer) (changed bool, err error) {
-	if !st.showsList {
-		return false, nil
-	}
-	now := st.pauseLines()
-	if text := strings.Join(now, "\n"); text != st.pausesText {
+	now := st.pauses()
+	if text := fmt.Sprint(now); text != st.pausesText {
 		st.pausesText = text
-		return true, st.render(to, "pauses-oob", now)
+		return true, st.render(to, "pauses-oob", st.pauseBanner(now))
 	}
 	return false, nil
+}
+
+// listChanges writes what changed in the list: the complete list, if the user filters or
+// orders it.
+func (st *stream) listChanges(to *bytes.Buffer, removed, added, items []*item) error {
+	if st.view.Whole() {
+		return st.rowChanges(to, removed, added, len(items))
+	}
+	rows, err := st.rowsOf(st.view, items)
+	if err != nil {
+		return err
+	}
+	p := listPage{Rows: rows, Count: count{textsIn(st.lang), len(items), len(rows)}}
+	return st.render(to, "list-oob", p)
 }
 
 // rowChanges writes deletions and new rows. The order matters: a request that came
@@ -185,9 +196,9 @@ func (st *stream) rowChanges(to *bytes.Buffer, removed, added []*item, n int) er
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(to, `<ul hx-swap-oob="beforeend:#waiting">%s</ul>`, row)
+		fmt.Fprintf(to, `<ul hx-swap-oob="beforeend:#waiting">%s</ul>`, row.html)
 	}
-	return st.render(to, "count-oob", st.countOf(n))
+	return st.render(to, "count-oob", count{textsIn(st.lang), n, n})
 }
 
 // send fails if the browser does not read within IOTimeout.

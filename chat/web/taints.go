@@ -27,7 +27,26 @@ func (v *visit) clearTaints() {
 		v.internalError(err)
 		return
 	}
-	v.redirectWithNote(pathOf(k), v.w.TaintsCleared, true)
+	v.redirectWithNote(pathOf(k), note{text: v.w.TaintsCleared, Acted: true})
+}
+
+// clearWorkspaceTaints clears the taints of one session of a workspace, or of all ("").
+func (v *visit) clearWorkspaceTaints() {
+	ws, ok := formValue(v.r, "ws")
+	session, ok2 := formValue(v.r, "session")
+	switch {
+	case !ok || !ok2:
+		v.fail(http.StatusBadRequest, v.w.BadForm)
+		return
+	case !v.mayClear(ws):
+		v.fail(http.StatusForbidden, v.w.NotAllowed)
+		return
+	}
+	if err := v.Backend.ClearTaints(v.r.Context(), v.se.user, ws, session); err != nil {
+		v.internalError(err)
+		return
+	}
+	v.redirectWithNote("workspaces", note{text: v.w.TaintsCleared, Acted: true})
 }
 
 // isTainted reports whether clearing the taints would change the ruling.

@@ -87,7 +87,8 @@ func TestDecisions(t *testing.T) {
 			p := b.follow(b.decide(k, c.form))
 			require.Equal(t, []decide.Input{c.want}, w.decisions)
 			require.Contains(t, innerText(p.find("note")), c.note)
-			require.True(t, strings.HasPrefix(attr(p.find("state"), "data-state"), "decided:"))
+			require.Equal(t, b.pathOf(k), attr(p.find("decided"), "href"))
+			require.True(t, strings.HasPrefix(attr(b.get(b.pathOf(k)).find("state"), "data-state"), "decided:"))
 		})
 	}
 }
@@ -348,13 +349,14 @@ func TestBackendPages(t *testing.T) {
 	w := newFixture(t)
 	b := w.login()
 	k := w.addRequest(1, nil)
+	removed := approval.Key{Workspace: workspace, ID: "00000000000000ff"} // its documents, so the log has to do
 	now := w.clock()
 	w.grants = []grant.Use{
 		{Grant: grant.Grant{ID: "00000000000000aa", Terms: approval.Terms{Form: grant.Action, Workspace: workspace, ActionType: "send_message"}, By: "ann", CreatedAt: now, ExpiresAt: now.Add(time.Hour)}, Uses: 3},
 		{Grant: grant.Grant{ID: "00000000000000bb", Terms: approval.Terms{Form: grant.Target, Workspace: workspace, Tool: "send", Target: "bob@example.org"}, By: "ann", CreatedAt: now, ExpiresAt: now.Add(-time.Hour)}},
 	}
 	for range 60 {
-		w.history = append(w.history, &read.Request{Key: k, Tool: "x_post", Target: "x.com", Status: approval.StatusApproved, By: "ann", Via: "web", AskedAt: now, EndedAt: now.Add(3 * time.Second)})
+		w.history = append(w.history, &read.Request{Key: removed, Tool: "x_post", Target: "x.com", Status: approval.StatusApproved, By: "ann", Via: "web", AskedAt: now, EndedAt: now.Add(3 * time.Second)})
 	}
 	w.entries = []event.Entry{{Seq: 7, Time: now, Event: event.Approved, Workspace: workspace, RequestID: k.ID, Tool: "x_post", By: "ann", Via: "web"}}
 
@@ -380,7 +382,7 @@ func TestBackendPages(t *testing.T) {
 
 	p = b.page("workspaces")
 	require.Contains(t, innerText(p.find("ws-personal")), "faster than a person can read", "ann is rubber-stamping")
-	require.Contains(t, innerText(p.find("ws-personal")), "ws:personal: secret")
+	require.Contains(t, innerText(p.find("ws-personal")), "Session ws:personal: read secret data")
 	b.follow(b.post(b.sessionPath+"workspaces/pause", url.Values{"ws": {workspace}, "reason": {"lunch"}}))
 	require.Equal(t, []string{workspace}, w.pausedWorkspaces)
 	b.follow(b.post(b.sessionPath+"workspaces/resume", url.Values{"ws": {workspace}}))

@@ -34,6 +34,8 @@ type words struct {
 	TaintsCleared   string
 	ConfirmText     string
 	ConfirmAsk      string
+	NotFoundTitle   string
+	NotFoundText    string
 }
 
 func catalog(language string) *words { return chat.Messages[words](language, "web") }

@@ -156,9 +156,10 @@ func TestBrowser(t *testing.T) {
 	home := newBrowserGate(t, "home.toml", "home", "crowd", "shut")
 	quiet := newBrowserGate(t, "home.toml", "crowd")
 	tour := newBrowserGate(t, "tour.toml", "personal", "research")
+	pages := newBrowserGate(t, "pages.toml", "work", "next", "sorted", "taints")
 	runScenarios(t, browserPlan{
-		Scenarios: []string{"crowd.mjs", "hostile.mjs", "tour.mjs", "dialog.mjs", "decide.mjs"},
-		Gates:     map[string]browserGate{"home": home, "quiet": quiet, "tour": tour},
+		Scenarios: []string{"pages.mjs", "crowd.mjs", "hostile.mjs", "tour.mjs", "dialog.mjs", "decide.mjs"},
+		Gates:     map[string]browserGate{"home": home, "quiet": quiet, "tour": tour, "site": pages},
 		Pictures:  os.Getenv("PERMESSO_SCREENSHOTS"),
 		Strings:   strangeStrings(t),
 	})

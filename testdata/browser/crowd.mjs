@@ -107,6 +107,7 @@ export const scenarios = {
       if (n < 9) await tab.evaluate(setVisible, false) // the next tab covers it
     }
     await tabs.at(-1).locator('#code-3').click()
+    await tabs.at(-1).locator('#decided').click()
     await tabs.at(-1).locator('#state[data-state="settled:denied"]').waitFor()
     await tabs[0].evaluate(setVisible, true)
     await tabs[0].locator('#state[data-state="settled:denied"]').waitFor()

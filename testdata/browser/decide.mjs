@@ -33,6 +33,14 @@ export async function waitForState(page, text) {
   await page.waitForLoadState()
 }
 
+/** Opens the decided request from the page that follows a decision, and waits for its state. */
+export async function decided(page, text) {
+  await page.locator('#note').waitFor()
+  await page.waitForLoadState()
+  if (await page.locator('#decided').count()) await page.locator('#decided').click()
+  await waitForState(page, text)
+}
+
 export const scenarios = {
   // The usual case, by mouse, for a reversible action.
   'sandboxed request, approved by mouse': async (scene) => {
@@ -44,7 +52,7 @@ export const scenarios = {
     assert.ok(await page.evaluate(() => globalThis.here), 'the page was loaded again')
     await row.locator('a').click()
     await page.locator('#code-1').click()
-    await waitForState(page, 'settled:approved')
+    await decided(page, 'settled:approved')
     const response = await result
     assert.equal(response.status, 'approved')
     assert.equal(response.decision.via, 'web')
@@ -66,7 +74,7 @@ export const scenarios = {
     await page.locator('#careful').waitFor()
     assert.equal(scene.home.runs(id), 0, 'it ran before the confirmation')
     await key(page, 'a', (url) => !url.endsWith('/decide'))
-    await waitForState(page, 'settled:approved')
+    await decided(page, 'settled:approved')
     assert.equal((await result).status, 'approved')
     assert.equal(scene.home.runs(id), 1)
   },
@@ -88,7 +96,7 @@ export const scenarios = {
     const request = await submitAndOpen(scene, page, 'post', { text: 'denied' })
     await page.locator('#deny-text').fill('not before noon')
     await page.keyboard.press('Enter')
-    await waitForState(page, 'settled:denied')
+    await decided(page, 'settled:denied')
     const result = await outcomeOf(scene, request)
     assert.equal(result.outcome, 'denied')
     assert.match(JSON.stringify(result.raw), /not before noon/)
@@ -121,7 +129,7 @@ export const scenarios = {
     await page.locator('#more summary').click()
     await page.locator('#note-text').fill('keep the drafts\nand the letters')
     await page.locator('#code-4').click()
-    await waitForState(page, 'settled:approved')
+    await decided(page, 'settled:approved')
     const result = await outcomeOf(scene, request)
     assert.equal(result.note, 'keep the drafts\nand the letters')
     assert.equal(scene.home.runs(request.id), 1)
@@ -133,7 +141,7 @@ export const scenarios = {
     await page.locator('#more summary').click()
     await page.locator('#change-text').fill("say six o'clock")
     await page.locator('#code-5').click()
-    await waitForState(page, 'settled:overridden')
+    await decided(page, 'settled:overridden')
     const result = await outcomeOf(scene, request)
     assert.equal(result.override, "say six o'clock")
     assert.equal(scene.home.runs(request.id), 0)
@@ -160,7 +168,7 @@ export const scenarios = {
     assert.equal(scene.home.runs(request.id), notes[0].won ? 1 : 0)
     assert.match(notes.find((n) => !n.won).text, /already|too late/i)
     await Promise.all([one, other].map((page) => page.unroute('**/events*').then(() => page.reload())))
-    await Promise.all([waitForState(one, `settled:${result.outcome}`), waitForState(other, `settled:${result.outcome}`)])
+    await Promise.all([decided(one, `settled:${result.outcome}`), decided(other, `settled:${result.outcome}`)])
     scene.ignoreErrors(/ERR_FAILED|404/)
   },
 
@@ -172,7 +180,7 @@ export const scenarios = {
     await row.waitFor()
     await one.locator('#code-3').click()
     await row.waitFor({ state: 'detached' })
-    await waitForState(one, 'settled:denied')
+    await decided(one, 'settled:denied')
   },
 
   'expired while its page is open': async (scene) => {
@@ -216,7 +224,7 @@ export const scenarios = {
     await page.locator('#sure').click()
     assert.equal((await outcomeOf(scene, good)).outcome, 'approved')
     assert.equal(scene.home.runs(good.id), 1)
-    await page.locator('#back').click()
+    await page.goto(list)
     await page.locator(`#q-home-${bad.id} a`).click()
     await page.locator('#deny-text').fill('no')
     await page.locator('#code-3').click()
@@ -239,7 +247,9 @@ export const scenarios = {
     await scene.fits(page, 'the request')
     await scene.tap(page.locator('#code-1'), page.locator('#sure'))
     await scene.fits(page, 'the confirmation')
-    await scene.tap(page.locator('#sure'), page.locator('#state[data-state="settled:approved"]'))
+    await scene.tap(page.locator('#sure'), page.locator('#decided'))
+    await scene.fits(page, 'the next page')
+    await scene.tap(page.locator('#decided'), page.locator('#state[data-state="settled:approved"]'))
     await scene.fits(page, 'the outcome')
     assert.equal((await outcomeOf(scene, request)).outcome, 'approved')
   },
@@ -254,7 +264,7 @@ export const scenarios = {
     const request = await submitAndOpen(scene, page, 'post', { text: 'ciao' })
     assert.match(await page.locator('h1').innerText(), /Vuoi che pubblichi su X\?/)
     await page.locator('#code-3').click()
-    await waitForState(page, 'settled:denied')
+    await decided(page, 'settled:denied')
     assert.equal((await outcomeOf(scene, request)).outcome, 'denied')
     const english = /\b(the|request|waiting|approve|deny|why|agent says)\b/i
     const text = await page.locator('main').innerText()

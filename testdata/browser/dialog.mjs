@@ -1,7 +1,7 @@
 // Users ask the agent questions, and the agent resubmits.
 
 import assert from 'node:assert/strict'
-import { submitAndOpen, outcomeOf, waitForState } from './decide.mjs'
+import { decided, submitAndOpen, outcomeOf, waitForState } from './decide.mjs'
 
 export const scenarios = {
   // If the facts answer the question, the request stays pending.
@@ -29,7 +29,8 @@ export const scenarios = {
     const first = await submitAndOpen(scene, page, 'mail', { to: 'bob@example.org', subject: 'Lunch', body: 'At noon?' })
     await page.locator('#ask-text').fill('does the body mention the budget?')
     await page.locator('#code-ask').click()
-    await waitForState(page, 'settled:request_more')
+    await page.locator('#sure').click() // the question ends the request
+    await decided(page, 'settled:request_more')
     const result = await outcomeOf(scene, first)
     assert.equal(result.outcome, 'request_more')
     assert.match(result.feedback, /does the body mention the budget\?/)
@@ -44,7 +45,7 @@ export const scenarios = {
     assert.match(changes, /\+ .*ann@example\.org/)
     await page.locator('#code-1').click()
     await page.locator('#sure').click()
-    await waitForState(page, 'settled:approved')
+    await decided(page, 'settled:approved')
     assert.equal(scene.home.runs(resubmitted.id), 1)
     assert.equal(scene.home.runs(first.id), 0)
   },
@@ -55,6 +56,7 @@ export const scenarios = {
     const choice = await submitAndOpen(scene, page, '', {}, { ...more, options: ['red', 'blue'] })
     await page.locator('#option-2').click()
     assert.equal((await outcomeOf(scene, choice)).answer, 'blue')
+    await decided(page, 'settled:answered')
     await page.locator('#back').click()
     const words = await submitAndOpen(scene, page, '', {}, more)
     await page.locator('#answer-text').fill('3 shades of green')
@@ -69,7 +71,7 @@ export const scenarios = {
     const [first, second] = [await agent.submit('tidy', { folder: '/srv/1' }), await agent.submit('tidy', { folder: '/srv/2' })]
     await page.locator(`#q-crowd-${first.id} a`).click()
     await page.locator('#code-6').click()
-    await waitForState(page, 'settled:approved')
+    await decided(page, 'settled:approved')
     assert.equal((await agent.request('tidy', { folder: '/srv/3' })).outcome, 'auto_approved')
     const before = page.url()
     await page.locator('#undo button').click()
@@ -77,7 +79,7 @@ export const scenarios = {
     await page.locator('#back').click()
     await page.locator(`#q-crowd-${second.id} a`).click()
     await page.locator('#code-6').click()
-    await waitForState(page, 'settled:approved')
+    await decided(page, 'settled:approved')
     await page.getByRole('link', { name: 'Grants' }).click()
     await page.locator(`#g-${second.id} button`).click()
     await page.locator('#note').waitFor()

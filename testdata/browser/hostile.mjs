@@ -1,7 +1,7 @@
 // Text of an agent never becomes markup.
 
 import assert from 'node:assert/strict'
-import { outcomeOf } from './decide.mjs'
+import { decided, outcomeOf } from './decide.mjs'
 
 const PER_REQUEST = 40 // strings in one request's arguments
 
@@ -67,8 +67,12 @@ export const scenarios = {
       await page.goto(new URL(`r/home/${id}`, base).href)
       await page.locator('#ask-text').fill(markup.join('\n'))
       await page.locator('#code-ask').click() // the page also shows text that the user wrote
+      await page.locator('#sure').waitFor()
+      await check(`${id}, with a question to confirm`)
+      await page.locator('#sure').click()
       await page.locator('#note').waitFor()
-      await page.locator('#state[data-state="settled:request_more"]').waitFor()
+      await check(`the page after ${id}, with a question to the agent`)
+      await decided(page, 'settled:request_more')
       await check(`${id}, with a question to the agent`)
       assert.equal((await outcomeOf(scene, { id })).outcome, 'request_more')
     }

@@ -15,6 +15,10 @@ function announce (text) {
 const loginForm = document.querySelector('form[data-submit-on-load]')
 if (loginForm) loginForm.requestSubmit()
 
+// The filter of the list applies at once.
+const filter = byId('filter')
+if (filter) filter.addEventListener('change', () => filter.requestSubmit())
+
 // Countdowns.
 function timeLeft (until) {
   const seconds = Math.floor((Date.parse(until) - Date.now()) / 1000)
@@ -167,12 +171,7 @@ document.addEventListener('keydown', (e) => {
   if (body.dataset.keys !== 'on' || e.repeat || e.ctrlKey || e.altKey || e.metaKey || e.isComposing) return
   const target = e.target
   if (target.isContentEditable || ['INPUT', 'TEXTAREA', 'SELECT'].includes(target.tagName)) return
-  if (e.key === '?') {
-    e.preventDefault()
-    location.href = byId('to-help').href
-    return
-  }
-  if (!['a', 'd', 'n'].includes(e.key) || Date.now() - loadedAt < 500) return
+  if (!['a', 'd', 'n', 'u', '?'].includes(e.key) || Date.now() - loadedAt < 500) return
   const control = document.querySelector('[data-key="' + e.key + '"]')
   if (control && !control.disabled) {
     e.preventDefault()

@@ -121,7 +121,7 @@ func (u uiPeople) Interceptor(web.User) *chat.Interceptor {
 // uiStyle is the style of the web UI; "" is the configured language.
 func (s *server) uiStyle(language string) chat.Style {
 	style := s.style(language)
-	style.Foot, style.Local = s.foot(), true
+	style.Foot, style.Local, style.Buttons = s.foot(), true, true
 	return style
 }
 
