@@ -55,7 +55,7 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 	}
 	post := MailSettings{cfg, s.app.Env}
 	c := &email.Adapter{
-		Addressing: post.Addressing(), FollowUp: cfg.FollowUp, Sender: post.Sender(), Verifier: post.authenticator(),
+		Addressing: post.Addressing(), FollowUp: cfg.FollowUp, Sender: post.Sender(), Verifier: post.Authenticator(),
 		Taken: stores[storeTaken], Tests: stores[StoreTests],
 		Ceiling: func(ws string) approval.Reversibility { return s.Current().EmailCeiling[ws] },
 		Log:     s.log.With().Str("via", emailChannel).Logger(),
@@ -158,7 +158,8 @@ func (m MailSettings) Mailbox(state mailbox.State, report func(error)) *mailbox.
 	}
 }
 
-func (m MailSettings) authenticator() *authentic.Authenticator {
+// Authenticator proves the sender of a reply.
+func (m MailSettings) Authenticator() *authentic.Authenticator {
 	return &authentic.Authenticator{AuthservID: m.AuthservID, DKIM: m.DKIM, TrustRelay: m.TrustRelay, Lookup: m.Lookup()}
 }
 
