@@ -145,7 +145,7 @@ func (m MailSettings) Box(position func(name string) mailbox.State, reports func
 	case m.IMAP.Address != "":
 		return m.Mailbox(position("imap"), reports("imap"))
 	case m.Maildir != "":
-		return &mailbox.Maildir{Path: m.Maildir, State: position("maildir"), Report: reports("maildir"), Changes: changes}
+		return &mailbox.Maildir{Path: m.Maildir, State: position("maildir"), Report: reports("maildir"), Changes: changes, Likely: m.Addressing().Likely}
 	}
 	return nil
 }
@@ -154,7 +154,7 @@ func (m MailSettings) Box(position func(name string) mailbox.State, reports func
 func (m MailSettings) Mailbox(state mailbox.State, report func(error)) *mailbox.IMAP {
 	return &mailbox.IMAP{
 		Address: m.IMAP.Address, Security: m.IMAP.Security, Username: m.IMAP.Username, Password: m.password(m.IMAP),
-		CAFile: m.IMAP.CAFile, Mailbox: m.IMAP.Mailbox, State: state, Report: report,
+		CAFile: m.IMAP.CAFile, Mailbox: m.IMAP.Mailbox, State: state, Report: report, Likely: m.Addressing().Likely,
 	}
 }
 
