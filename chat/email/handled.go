@@ -202,7 +202,7 @@ func (c *Adapter) warnUnanswered() {
 			c.in.Clear("reply by " + sender)
 			continue
 		}
-		what := fmt.Sprintf("an email by %s about %s was not taken, and not answered: %s", chat.Escape(sender), approval.ShortID(t.ID), t.Untold)
+		what := fmt.Sprintf("an email by %s about %s was not taken, and not answered: %s", chat.Escape(sender), approval.ShortID(t.ID), chat.Escape(t.Untold))
 		c.in.Warn("reply by "+sender, c.in.Channel().Name+": "+what, "ask for another reply to the card, or decide on another channel")
 	}
 }
