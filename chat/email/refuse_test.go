@@ -286,3 +286,40 @@ func testTooLargeIsTold(t *testing.T) {
 	require.Contains(t, strings.ReplaceAll(w.onlyEmail(answers).text, "\n", " "), "it is larger than 512 KiB; delete the quoted text.")
 	require.Nil(t, w.decision(k))
 }
+
+// An email with a valid token that names two requests is told, too. One whose sender is no approver
+// any more is not.
+func TestSeveralRequestsAreTold(t *testing.T) { synctest.Test(t, testSeveralRequestsAreTold) }
+
+func testSeveralRequestsAreTold(t *testing.T) {
+	w := newRig(t)
+	k := w.addPending("home", id1)
+	card := w.onlyEmail(w.runAndTakeSent())
+	reply := func() mailbox.Incoming {
+		return replyTo(card, annMail, "1", withHeader("To", "permesso@gate.test"), withoutHeaders("In-Reply-To", "References"),
+			withHeader("Subject", SubjectTag(k.ID, card.token)+" "+SubjectTag("00000000000000ff", "")))
+	}
+	taken, answers := w.deliver(reply())
+	require.Equal(t, Refused, taken.Status)
+	require.Contains(t, w.onlyEmail(answers).text, "names more than one request")
+	require.Nil(t, w.decision(k))
+	w.people["home"] = nil
+	for _, in := range []mailbox.Incoming{reply(), replyTo(card, annMail, "1"), replyTo(card, annMail, "1", withHeader("X", "y\r\nList-Id: x"))} {
+		taken, answers = w.deliver(in)
+		require.Contains(t, []Status{Refused, Ignored}, taken.Status)
+		require.Empty(t, answers)
+	}
+	require.Nil(t, w.decision(k))
+	require.Empty(t, w.problem)
+}
+
+func TestLikely(t *testing.T) {
+	sub := Addressing{Local: "Permesso", Separator: "+", Domain: "gate.test"}
+	for header, likely := range map[string]bool{
+		"To: PERMESSO+abc@gate.test\r\n": true, "In-Reply-To: <APPR_a7f3@gate.test>\r\n": true, "Subject: Re: x [appr_a7f3]\r\n": true,
+		"To: permesso@gate.test\r\nSubject: news\r\n": false, "": false,
+	} {
+		require.Equal(t, likely, sub.Likely([]byte(header)), header)
+	}
+	require.False(t, Addressing{Local: "permesso", Domain: "gate.test"}.Likely([]byte("To: permesso@gate.test")))
+}

@@ -90,7 +90,7 @@ func TestAnswerBehindManyEmails(t *testing.T) {
 			drop(3)
 			m = &manyTaken{answers: map[string]int{}}
 			var once sync.Once
-			r = run(t, func(in Incoming) error {
+			run(t, func(in Incoming) error {
 				if m.n == 2*lookInterval {
 					once.Do(func() { drop(4); arrived <- struct{}{} }) // while the others are taken
 				}
