@@ -47,6 +47,8 @@ func TestRestInbox(t *testing.T) {
 	require.NotEqual(t, "approved", a["status"], "%d %v", status, a)
 	_, a = agent.do("GET", "/v1/approvals/"+id, "")
 	require.Equal(t, "pending", a["status"])
+	status, a = postReply("Fwd: "+subject, "4 count them twice")
+	require.Equal(t, 403, status, "a forwarded email: %v", a)
 	status, a = postReply(subject, "4 count them twice")
 	require.Equal(t, 200, status, "%v\n%s", a, w.daemon.logged())
 	require.Equal(t, map[string]any{"status": "approved", "approval_id": id}, a)
