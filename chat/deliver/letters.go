@@ -297,9 +297,10 @@ type Letter struct {
 	Key      approval.Key
 	To       ID
 	Title    string
-	SHA256   string // of the pending that it shows
-	Complete bool   // it shows everything that would run
-	Closed   bool   // the request is settled, and all outcomes are sent
+	SHA256   string    // of the pending that it shows
+	SentAt   time.Time // not after the first copy that may have arrived
+	Complete bool      // it shows everything that would run
+	Closed   bool      // the request is settled, and all outcomes are sent
 	secrets  []string
 }
 
@@ -324,7 +325,11 @@ func (in *Inbox) Letters() (all []Letter, err error) {
 			continue
 		}
 		for _, x := range p.Copies {
-			all = append(all, Letter{k, x.Chat, x.Title, p.SHA256, x.FullyShown, !p.ClosedAt.IsZero(), x.Secrets})
+			sentAt := x.SentAt
+			if x.Unconfirmed || sentAt.IsZero() {
+				sentAt = p.CreatedAt
+			}
+			all = append(all, Letter{k, x.Chat, x.Title, p.SHA256, sentAt, x.FullyShown, !p.ClosedAt.IsZero(), x.Secrets})
 		}
 	}
 	return all, nil

@@ -3,6 +3,7 @@ package email
 import (
 	"context"
 	"errors"
+	"html"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/deliver"
+	"github.com/permesso-dev/permesso/chat/email/authentic"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
@@ -22,10 +24,10 @@ type mailSender interface {
 	Send(ctx context.Context, from string, to []string, msg []byte) error
 }
 
-// senderVerifier proves who wrote an email, and says how. *Authenticator is one. Its
-// errors are *authentic.Error.
+// senderVerifier proves who wrote an email. *Authenticator is one. Its errors are
+// *authentic.Error.
 type senderVerifier interface {
-	Sender(ctx context.Context, raw []byte) (address, how string, err error)
+	Prove(ctx context.Context, raw []byte) (authentic.Proof, error)
 }
 
 // Adapter asks approvers by email, for a deliver.Channel, and applies their replies. Its
@@ -111,7 +113,7 @@ func (c *Adapter) Listen(ctx context.Context) error {
 func (c *Adapter) resume() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, t := range c.handled.byFile {
+	for _, t := range c.handled {
 		c.sendAnswer(t, FirstRetry) // not at once: an earlier attempt may have ended the process
 	}
 	if !c.open {
@@ -122,7 +124,10 @@ func (c *Adapter) resume() {
 
 // Send implements deliver.Adapter.
 func (c *Adapter) Send(ctx context.Context, to deliver.Address, m deliver.Message) (deliver.ID, error) {
-	d := c.outgoing(to, m)
+	d, told := c.outgoing(to, m), func() {}
+	if m.Page != "" {
+		told = c.addUnanswered(d)
+	}
 	raw, err := d.bytes()
 	if err != nil {
 		return "", &deliver.Error{Class: deliver.Rejected, Err: err}
@@ -134,7 +139,18 @@ func (c *Adapter) Send(ctx context.Context, to deliver.Address, m deliver.Messag
 		return "", e
 	}
 	log.Info().Msg("email sent")
+	told()
 	return deliver.ID(d.MessageID), nil
+}
+
+// addUnanswered adds to a card what its reader was not told. told marks it as told.
+func (c *Adapter) addUnanswered(d *outgoing) (told func()) {
+	sentences, told := c.untold(d.To)
+	for _, s := range sentences {
+		d.Text += "\n" + s + "\n"
+		d.HTML = strings.Replace(d.HTML, "</body>", "<p>"+html.EscapeString(s)+"</p>\n</body>", 1)
+	}
+	return told
 }
 
 // failure classifies an error of the sender.

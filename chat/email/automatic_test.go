@@ -171,6 +171,23 @@ func TestBouncesInTheNameOfAPerson(t *testing.T) {
 	require.Empty(t, missed)
 }
 
+var contentFields = regexp.MustCompile(`(?im)^(content-[a-z-]*|mime-version):.*\n([ \t].*\n)*`)
+
+// TestReaddressedBounces: of a bounce that comes back as a reply by the approver, only the text is
+// left. It gets no answer, but for two vacation notes that a person may have written so.
+func TestReaddressedBounces(t *testing.T) {
+	var missed []string
+	for name, mail := range bounces(t) {
+		head, body, _ := strings.Cut(string(unixLines(mail)), "\n\n")
+		fields := strings.Join(contentFields.FindAllString(head+"\n", -1), "")
+		raw := "From: ricardo@human.test\nTo: permesso@home.test\nSubject: Re: Post to X\n" + fields + "\n" + body
+		if automaticReason([]byte(raw)) == "" && !strings.Contains(name, "rfc3834-0") {
+			missed = append(missed, name)
+		}
+	}
+	require.Empty(t, missed)
+}
+
 func TestPeopleOfTheCorpora(t *testing.T) {
 	replies, complete := autoCorpus(t, "replies"), 0
 	for name, mail := range replies {

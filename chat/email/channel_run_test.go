@@ -12,6 +12,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/chat/email/authentic"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
 )
 
@@ -111,26 +112,27 @@ func testTestMail(t *testing.T) {
 }
 
 func TestExamine(t *testing.T) {
-	none := func(context.Context, string) ([]string, error) { return nil, errors.New("no resolver") }
+	none := &authentic.Authenticator{DKIM: true, Lookup: func(context.Context, string) ([]string, error) { return nil, errors.New("no resolver") }}
+	var r TestMail
 	mail := func(results string) []byte {
 		return []byte(results + "From: ann@human.test\r\nSubject: Re: x\r\nDate: Sat, 21 Nov 2026 12:00:00 +0000\r\n\r\n1\r\n")
 	}
-	f := Examine(t.Context(), mail("Authentication-Results: mx.gate.test;\r\n dmarc=pass header.from=human.test\r\n"), none)
+	f := r.Examine(t.Context(), mail("Authentication-Results: mx.gate.test;\r\n dmarc=pass header.from=human.test\r\n"), none)
 	require.Equal(t, []string{`authserv_id = "mx.gate.test"`, "dkim = false"}, f.Lines())
 	require.Equal(t, annMail, f.Sender)
 	require.Equal(t, "1", f.Answer)
 	require.True(t, f.Clear)
-	require.Empty(t, f.Automatic)
+	require.Contains(t, f.Refused, "its sender is not proved")
 
-	f = Examine(t.Context(), mail("Authentication-Results: mx.gate.test; dmarc=none\r\nAuto-Submitted: auto-replied\r\n"), none)
+	f = r.Examine(t.Context(), mail("Authentication-Results: mx.gate.test; dmarc=none\r\nAuto-Submitted: auto-replied\r\n"), none)
 	require.Equal(t, []string{"dkim = false"}, f.Lines())
 	require.Empty(t, f.Sender)
-	require.NotEmpty(t, f.Automatic)
+	require.Contains(t, f.Refused, "a program seems to have written it")
 	require.Contains(t, f.Stated, "dmarc=none")
 	require.NotEmpty(t, f.Signed)
-	require.Equal(t, "no Authentication-Results field", Examine(t.Context(), mail(""), none).Stated)
+	require.Equal(t, "no Authentication-Results field", r.Examine(t.Context(), mail(""), none).Stated)
 
-	f = Examine(t.Context(), mail("Authentication-Results: spf=none smtp.mailfrom=x;dmarc=pass action=none header.from=human.test\r\n"), none)
+	f = r.Examine(t.Context(), mail("Authentication-Results: spf=none smtp.mailfrom=x;dmarc=pass action=none header.from=human.test\r\n"), none)
 	require.Equal(t, []string{"authserv_unnamed = true", "dkim = false"}, f.Lines(), "the server writes no name")
 	require.Equal(t, annMail, f.Sender)
 }

@@ -24,8 +24,8 @@ import (
 // annVerifier is a senderVerifier that proves ann for every email.
 type annVerifier struct{}
 
-func (annVerifier) Sender(context.Context, []byte) (string, string, error) {
-	return annMail, "forced", nil
+func (annVerifier) Prove(context.Context, []byte) (authentic.Proof, error) {
+	return authentic.Proof{Sender: annMail, How: "forced", Direct: true}, nil
 }
 
 var addressFields = regexp.MustCompile(`(?im)^(from|sender|return-path|to|cc|delivered-to|x-original-to|envelope-to|reply-to|message-id|in-reply-to|references):.*\n([ \t].*\n)*`)
@@ -213,7 +213,7 @@ func FuzzTake(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		w.t = t
 		w.mu.Lock()
-		w.handled = handledEmails{map[string]*handledEmail{}, map[string]bool{}}
+		w.handled = handledEmails{}
 		w.mu.Unlock()
 		in := mailbox.Incoming{Name: "fuzz", Raw: raw}
 		taken, err := w.Take(context.Background(), in)

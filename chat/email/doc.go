@@ -15,9 +15,10 @@
 //  4. A reply comes in from an IMAP mailbox, a maildir, the API or `permesso email
 //     deliver` (see mailbox). It counts only if all of this holds: a person can have
 //     written it, it names a card and carries one of the card's tokens, its sender is
-//     proved to be the approver who got the card (see authentic), and that approver
-//     still belongs to the workspace. The first block of new text is the answer. chat's interceptor
-//     executes it.
+//     proved to be the approver who got the card (see authentic), the proof covers that it
+//     was written to the gate and after the card was sent, and that approver still
+//     belongs to the workspace. The first block of new text is the answer. chat's
+//     interceptor executes it.
 //  5. If a reply had an effect, one file records the reply and our answer to it,
 //     before the answer is sent. A second delivery is recognized by its name and by
 //     its content. If the file was not written, Decide reports who decided first.
@@ -37,9 +38,12 @@
 // # What gets an answer
 //
 // Two automatic mailers can answer each other forever. So a reply gets at most one
-// answer, a sender at most ten an hour, a card at most three about unclear replies,
-// and a sender who is not a proved approver gets none. Every email that we send
-// declares itself automatic (RFC 3834).
+// answer, a sender at most ten an hour besides confirmations, a card at most three about
+// unclear replies, and an automatic email or a sender who is not a proved approver gets
+// none. Every email that we send declares itself automatic (RFC 3834).
+//
+// An email with a token of the card and a proved sender is never dropped in silence: if it
+// gets no answer, the status tells of it, and the next card to its sender.
 //
 // # Grammar
 //

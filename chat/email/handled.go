@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/deliver"
 )
 
@@ -29,6 +30,9 @@ type handledEmail struct {
 	ID        string    `json:"id"`
 	SHA256    string    `json:"pending_sha256,omitempty"` // of the pending that the card showed
 	Answer    *answerTo `json:"answer,omitempty"`
+	Untold    string    `json:"untold,omitempty"`   // for the operator: why it was not taken, if it got no answer
+	Sentence  string    `json:"sentence,omitempty"` // the same for its sender
+	Told      bool      `json:"told,omitempty"`     // a later card has said so
 }
 
 // answerTo is our only answer to an email.
@@ -49,10 +53,7 @@ const (
 )
 
 // handledEmails holds all of them, by file name.
-type handledEmails struct {
-	byFile  map[string]*handledEmail
-	digests map[string]bool
-}
+type handledEmails map[string]*handledEmail
 
 const (
 	keepHandled       = 30 * 24 * time.Hour // how long a late reply is recognized
@@ -80,7 +81,7 @@ func (c *Adapter) loadHandled() error {
 	if err != nil {
 		return err
 	}
-	byFile, digests := map[string]*handledEmail{}, map[string]bool{}
+	all := handledEmails{}
 	for _, name := range names {
 		b, err := c.Taken.Get(name)
 		if err != nil {
@@ -91,9 +92,9 @@ func (c *Adapter) loadHandled() error {
 			c.Log.Warn().Str("file", name).Msg("record of a handled email unreadable")
 			continue
 		}
-		byFile[name], digests[t.Digest] = t, true
+		all[name] = t
 	}
-	c.handled = handledEmails{byFile, digests}
+	c.handled = all
 	return nil
 }
 
@@ -107,7 +108,7 @@ func (c *Adapter) saveHandled(t *handledEmail) error {
 	if err := c.Taken.Put(name, b); err != nil {
 		return fmt.Errorf("save record of a handled email: %w", err)
 	}
-	c.handled.byFile[name], c.handled.digests[t.Digest] = t, true
+	c.handled[name] = t
 	return nil
 }
 
@@ -134,15 +135,22 @@ func (c *Adapter) sendAnswer(t *handledEmail, after time.Duration) {
 	})
 }
 
-// known says whether an email was handled before, in this delivery or another.
-func (l *handledEmails) known(name, print string) bool {
-	return l.byFile[fileName(name)] != nil || print != "" && l.digests[print]
+// repeats says whether an email was handled before, in this delivery or another. Only a
+// decision counts if again is set: the same text may have been refused before.
+func (l handledEmails) repeats(digest string, again bool) bool {
+	for _, t := range l {
+		if t.Digest == digest && (t.Status == Decided || !again) {
+			return true
+		}
+	}
+	return false
 }
 
-// answersSince counts our answers to a sender since that time.
-func (l *handledEmails) answersSince(sender string, since time.Time) (n int) {
-	for _, t := range l.byFile {
-		if t.Answer != nil && t.Sender == sender && t.At.After(since) {
+// answersSince counts our answers to a sender since that time. A confirmation ends an
+// exchange, so it does not count.
+func (l handledEmails) answersSince(sender string, since time.Time) (n int) {
+	for _, t := range l {
+		if t.Answer != nil && t.Status != Decided && t.Sender == sender && t.At.After(since) {
 			n++
 		}
 	}
@@ -150,8 +158,8 @@ func (l *handledEmails) answersSince(sender string, since time.Time) (n int) {
 }
 
 // count counts the replies of a card's approver with a result.
-func (l *handledEmails) count(card deliver.Letter, status Status) (n int) {
-	for _, t := range l.byFile {
+func (l handledEmails) count(card deliver.Letter, status Status) (n int) {
+	for _, t := range l {
 		if t.key() == card.Key && t.Sender == string(card.To) && t.SHA256 == card.SHA256 && t.Status == status {
 			n++
 		}
@@ -159,24 +167,85 @@ func (l *handledEmails) count(card deliver.Letter, status Status) (n int) {
 	return n
 }
 
+// unanswered are the emails of a sender that were neither taken nor answered, oldest first.
+func (l handledEmails) unanswered(sender string) (all []*handledEmail) {
+	for _, t := range l {
+		if t.Sender == sender && t.Untold != "" {
+			all = append(all, t)
+		}
+	}
+	slices.SortFunc(all, func(a, b *handledEmail) int { return a.At.Compare(b.At) })
+	return all
+}
+
+// warnAge is how long the status tells of an email that was neither taken nor answered.
+const warnAge = 24 * time.Hour
+
+// warnUnanswered tells the operator of the last email of each sender that was neither
+// taken nor answered, until a later one decides.
+func (c *Adapter) warnUnanswered() {
+	decisions := map[string]time.Time{} // the last one of each sender
+	for _, t := range c.handled {
+		at := decisions[t.Sender]
+		if t.Status == Decided && t.At.After(at) {
+			at = t.At
+		}
+		decisions[t.Sender] = at
+	}
+	for sender, decided := range decisions {
+		all := c.handled.unanswered(sender)
+		if len(all) == 0 {
+			continue
+		}
+		t := all[len(all)-1]
+		if !t.At.After(decided) || time.Since(t.At) > warnAge {
+			c.in.Clear("reply by " + sender)
+			continue
+		}
+		what := fmt.Sprintf("an email by %s about %s was not taken, and not answered: %s", chat.Escape(sender), approval.ShortID(t.ID), chat.Escape(t.Untold))
+		c.in.Warn("reply by "+sender, c.in.Channel().Name+": "+what, "ask for another reply to the card, or decide on another channel")
+	}
+}
+
+// untold returns the sentences about such emails for the next card to their sender, and
+// marks them as told once the card is sent.
+func (c *Adapter) untold(sender string) (sentences []string, told func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := slices.DeleteFunc(c.handled.unanswered(sender), func(t *handledEmail) bool { return t.Told })
+	for _, t := range all[max(0, len(all)-3):] {
+		sentences = append(sentences, t.Sentence)
+	}
+	return sentences, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, t := range all {
+			t.Told = true
+			if err := c.saveHandled(t); err != nil {
+				c.Log.Error().Err(err).Msg("save record of a handled email failed")
+			}
+		}
+	}
+}
+
 // pruneHandled removes the oldest.
 func (c *Adapter) pruneHandled() {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := &c.handled
-	files := slices.SortedFunc(maps.Keys(l.byFile), func(a, b string) int {
-		return cmp.Or(l.byFile[a].At.Compare(l.byFile[b].At), strings.Compare(a, b))
+	c.warnUnanswered()
+	l := c.handled
+	files := slices.SortedFunc(maps.Keys(l), func(a, b string) int {
+		return cmp.Or(l[a].At.Compare(l[b].At), strings.Compare(a, b))
 	})
 	for i, f := range files {
-		if now.Sub(l.byFile[f].At) < keepHandled && len(files)-i <= maxHandled {
+		if now.Sub(l[f].At) < keepHandled && len(files)-i <= maxHandled {
 			break
 		}
 		if err := c.Taken.Remove(f); err != nil {
 			c.Log.Error().Err(err).Msg("remove record of a handled email failed")
 			return
 		}
-		delete(l.digests, l.byFile[f].Digest)
-		delete(l.byFile, f)
+		delete(l, f)
 	}
 }

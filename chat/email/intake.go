@@ -1,6 +1,7 @@
 package email
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/hints"
+	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/email/authentic"
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
@@ -66,14 +68,15 @@ func (c *Adapter) TakeRaw(ctx context.Context, in mailbox.Incoming, approver app
 // and its ID is the address.
 func (c *Adapter) TakeForwarded(ctx context.Context, subject, body string, approver approval.Person) (Taken, error) {
 	sender, err := c.addressOf(ctx, approver)
-	name := "forwarded " + replyDigest(sender, "", subject, body)
+	name := "forwarded " + replyDigest(sender, "", subject, body) + " " + NewToken()[:13]
 	switch {
 	case sender == "" || err != nil:
 		return c.logged(name, Taken{Status: Refused, Why: noAddress}, err)
 	case len(subject)+len(body) > mailbox.MaxMail:
 		return c.logged(name, Taken{Status: Ignored, Why: "too large"}, nil)
 	}
-	t, err := c.handleReply(ctx, name, &inboundMail{Subject: subject, Text: newlines.Replace(body)}, sender)
+	m := &inboundMail{Subject: subject, Text: newlines.Replace(body)}
+	t, err := (&reply{Adapter: c, run: c.channel(), name: name, mail: m, sender: sender}).handle(ctx)
 	return c.logged(name, t, err)
 }
 
@@ -123,65 +126,86 @@ func (c *Adapter) logged(name string, t Taken, err error) (Taken, error) {
 	return t, err
 }
 
-// take runs the cheap checks first: size, duplicate, automatic sender, card withID.
+// take runs the cheap checks first: duplicate, size, test card, automatic sender, card.
 // The proof of the sender, which needs DNS, comes last.
 func (c *Adapter) take(ctx context.Context, in mailbox.Incoming, only string) (Taken, error) {
 	if err := c.await(ctx); err != nil {
 		return Taken{}, err
 	}
-	if in.TooLarge || len(in.Raw) > mailbox.MaxMail {
-		return Taken{Status: Ignored, Why: "too large"}, nil
-	}
 	if t := c.handledBefore(in.Name); t != nil {
 		return Taken{Status: Duplicate, Key: t.key()}, nil
 	}
-	if why := automaticReason(in.Raw); why != "" {
-		return Taken{Status: Ignored, Why: why}, nil
+	if in.TooLarge {
+		in.Raw = append(slices.Clip(in.Raw), "\r\n"...) // its header is complete
 	}
-	m, err := readMail(in.Raw)
-	if err != nil {
-		return Taken{Status: Ignored, Why: err.Error()}, nil //nolint:nilerr // a retry cannot help
+	m, why := open(in)
+	if m == nil {
+		return Taken{Status: Ignored, Why: why}, nil
 	}
 	if test, err := c.saveTestReply(m, in.Raw); test {
 		return Taken{Status: Ignored, Why: "reply to a test card"}, err
 	}
-	if ours, err := c.namesCard(m); !ours || err != nil {
-		return Taken{Status: Ignored, Why: "names no card"}, err
+	automatic := automaticReason(in.Raw)
+	if ours, err := c.namesCard(m, automatic != ""); !ours || err != nil {
+		return Taken{Status: Ignored, Why: cmp.Or(automatic, "names no card")}, err
 	}
 	if c.Verifier == nil {
 		return Taken{Status: Refused, Why: "no sender verifier is configured"}, nil
 	}
-	sender, how, err := c.Verifier.Sender(ctx, in.Raw)
-	if err != nil {
+	proof, err := c.Verifier.Prove(ctx, in.Raw)
+	switch {
+	case err != nil && automatic != "":
+		return Taken{Status: Ignored, Why: automatic}, nil //nolint:nilerr // without a proof it is only ignored
+	case err != nil:
 		return c.handleUnproved(in.Name, err)
 	}
 	c.mu.Lock()
 	delete(c.unprovedSince, in.Name)
 	c.mu.Unlock()
-	if sender = canonical(sender); only != "" && sender != only {
+	if only != "" && chat.LowerASCII(proof.Sender) != chat.LowerASCII(only) {
 		return Taken{Status: Refused, Why: "sender is not the approver of the caller's key"}, nil
 	}
-	t, err := c.handleReply(ctx, in.Name, m, sender)
+	t, err := (&reply{Adapter: c, run: c.channel(), name: in.Name, mail: m, automatic: automatic, proof: &proof, sender: canonical(proof.Sender)}).handle(ctx)
 	if t.Why == "" {
-		t.Why = "proved: " + how
+		t.Why = "proved: " + proof.How
 	}
 	return t, err
+}
+
+// open parses an email, or says why it cannot. Of one that is too large only the header is
+// read: its sender may be proved, and told.
+func open(in mailbox.Incoming) (m *inboundMail, why string) {
+	if !in.TooLarge && len(in.Raw) > mailbox.MaxMail {
+		return nil, "too large"
+	}
+	m, err := readMail(in.Raw)
+	if err != nil {
+		return nil, err.Error()
+	}
+	if in.TooLarge {
+		m.Doubt = "tooLarge"
+	}
+	return m, ""
 }
 
 // handledBefore returns the record of an earlier run with the same delivery, or nil.
 func (c *Adapter) handledBefore(name string) *handledEmail {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.handled.byFile[fileName(name)]
+	return c.handled[fileName(name)]
 }
 
-// namesCard says whether an email names a card that was sent. Without one, no DNS
-// lookup is made for it.
-func (c *Adapter) namesCard(m *inboundMail) (bool, error) {
+// namesCard says whether an email names a card that was sent; if withToken is set, with
+// one of its tokens. Without a card, no DNS lookup is made for it.
+func (c *Adapter) namesCard(m *inboundMail, withToken bool) (bool, error) {
+	refs := m.Refs(c.Addressing)
+	if len(refs) == 0 {
+		return false, nil
+	}
 	all, err := c.inbox().Letters()
-	return slices.ContainsFunc(m.Refs(c.Addressing), func(ref cardRef) bool {
+	return slices.ContainsFunc(refs, func(ref cardRef) bool {
 		id := idOf(ref, all)
-		return slices.ContainsFunc(all, func(l deliver.Letter) bool { return l.Key.ID == id })
+		return slices.ContainsFunc(all, func(l deliver.Letter) bool { return l.Key.ID == id && (!withToken || ref.of(l)) })
 	}), err
 }
 

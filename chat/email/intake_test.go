@@ -184,7 +184,6 @@ func testRefusedEmails(t *testing.T) {
 		{"a stranger", func(c parsedEmail) mailbox.Incoming { return replyTo(c, "eve@elsewhere.test", "1") }, Refused, false},
 		{"another approver of the workspace, with ann's token", func(c parsedEmail) mailbox.Incoming { return replyTo(c, bobMail, "1") }, Refused, true},
 		{"an approver of another workspace", func(c parsedEmail) mailbox.Incoming { return replyTo(c, evaMail, "1") }, Refused, false},
-		{"another part before the @", func(c parsedEmail) mailbox.Incoming { return replyTo(c, "Ann@human.test", "1") }, Refused, false},
 		{"a sub-address of ann", func(c parsedEmail) mailbox.Incoming { return replyTo(c, "ann+1@human.test", "1") }, Refused, false},
 		{"a sibling domain", func(c parsedEmail) mailbox.Incoming { return replyTo(c, "ann@human.test.evil.test", "1") }, Refused, false},
 		{"two addresses in one From", func(c parsedEmail) mailbox.Incoming { return replyTo(c, annMail+", "+bobMail, "1") }, Refused, false},
@@ -230,7 +229,7 @@ func testRefusedEmails(t *testing.T) {
 		}, Ignored, false},
 		{"too many parts", func(c parsedEmail) mailbox.Incoming {
 			return replyTo(c, annMail, strings.Repeat("--x\nContent-Type: text/plain\n\n1\n", 30)+"--x--\n", withHeader("Content-Type", "multipart/mixed; boundary=x"))
-		}, Ignored, false},
+		}, Unclear, true},
 		{"no header", func(parsedEmail) mailbox.Incoming { return mailbox.Incoming{Name: "junk", Raw: []byte("1\r\n")} }, Ignored, false},
 		{"an unknown encoding", func(c parsedEmail) mailbox.Incoming {
 			return replyTo(c, annMail, "1", withHeader("Content-Transfer-Encoding", "x-uuencode"))
@@ -450,8 +449,8 @@ func testProofIsRetried(t *testing.T) {
 
 type undecidedVerifier struct{}
 
-func (undecidedVerifier) Sender(context.Context, []byte) (string, string, error) {
-	return "", "", &authentic.Error{Reason: "no resolver answers", Undecided: true}
+func (undecidedVerifier) Prove(context.Context, []byte) (authentic.Proof, error) {
+	return authentic.Proof{}, &authentic.Error{Reason: "no resolver answers", Undecided: true}
 }
 
 func TestNoVerifierNoDecision(t *testing.T) { synctest.Test(t, testNoVerifierNoDecision) }

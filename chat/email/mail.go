@@ -38,19 +38,22 @@ type inboundMail struct {
 	MessageID  string   // this and the next two with their angle brackets
 	InReplyTo  []string
 	References []string
-	Recipients []string // addresses of To, Cc, Delivered-To, X-Original-To, Envelope-To
-	Text       string   // the visible text, with quotations; lines end in "\n"
-	HTML       bool     // Text came from HTML
-	Doubt      string   // why the email cannot decide, as a key of messages; "": no doubt
+	Recipients []string            // addresses of To, Cc, Delivered-To, X-Original-To, Envelope-To
+	Addressees map[string][]string // the addresses of To and of Cc
+	Date       string
+	Resent     bool   // it was sent on, unchanged
+	Text       string // the visible text, with quotations; lines end in "\n"
+	HTML       bool   // Text came from HTML
+	Doubt      string // why the email cannot decide, as a key of messages; "": no doubt
 
 	doubtful string // the field or the type that Doubt is about
 	flowed   bool   // Text was format=flowed: its quotation marks are exact
 	htmlText string // the text of the HTML part, if Text is the plain part
 }
 
-// readMail parses one message. It fails with errCaps, or if the header is malformed. Every
-// other problem is put in Doubt: an unknown charset or encoding, a broken structure,
-// duplicate fields. Its errors do not quote the input, which may contain a token.
+// readMail parses one message. It fails if the message is too large or the header is malformed.
+// Every other problem is put in Doubt: an unknown charset or encoding, a broken structure, too
+// many parts, duplicate fields. Its errors do not quote the input, which may contain a token.
 func readMail(raw []byte) (*inboundMail, error) {
 	if len(raw) > mailbox.MaxMail {
 		return nil, fmt.Errorf("read email: %d bytes, at most %d: %w", len(raw), mailbox.MaxMail, errCaps)
@@ -61,10 +64,10 @@ func readMail(raw []byte) (*inboundMail, error) {
 	}
 	m, r := &inboundMail{}, &partReader{}
 	t, err := r.read(m, e, err, 1, true)
-	if err != nil {
-		return nil, fmt.Errorf("read email: %w", err)
-	}
 	m.header(e.Header, raw)
+	if err != nil { // its sender can be told
+		m.Doubt = "parts"
+	}
 	if m.Doubt == "" { // else the first text is not reliable
 		m.Doubt, m.doubtful = r.text.Doubt, r.text.doubtful
 		m.body(t)
@@ -151,10 +154,15 @@ func (m *inboundMail) header(h message.Header, raw []byte) {
 	}
 	m.Subject = strings.Join(strings.Fields(visibleText(subject)), " ")
 	m.senders(h)
+	m.Date, m.Addressees = h.Get("Date"), map[string][]string{}
+	for f := h.Fields(); f.Next(); {
+		m.Resent = m.Resent || strings.HasPrefix(chat.LowerASCII(f.Key()), "resent-")
+	}
 	for _, field := range []string{"To", "Cc", "Delivered-To", "X-Original-To", "Envelope-To"} {
 		for f := h.FieldsByKey(field); f.Next(); {
 			list, _ := addresses(f.Value()) // an unreadable field names no recipient
 			m.Recipients = append(m.Recipients, list...)
+			m.Addressees[field] = append(m.Addressees[field], list[:min(len(list), maxAddresses)]...)
 		}
 	}
 	m.Recipients = m.Recipients[:min(len(m.Recipients), maxAddresses)]

@@ -21,6 +21,9 @@ type catalog struct {
 	Doubt         string
 	Doubts        map[string]string
 	WrongToken    string
+	Refused       string
+	Refusals      map[string]string
+	Unanswered    string
 	OtherRequest  string
 	Late          string
 	Gone          string

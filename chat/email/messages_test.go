@@ -18,13 +18,18 @@ import (
 
 func TestEveryMessageIsReadAndWritten(t *testing.T) {
 	messagestest.RequireKeys[catalog](t, "../messages", "email")
-	source, err := os.ReadFile("mail.go")
-	require.NoError(t, err)
-	var doubts []string
-	for _, m := range regexp.MustCompile(`addDoubt\("(\w+)"`).FindAllStringSubmatch(string(source), -1) {
-		doubts = append(doubts, m[1])
+	keys := func(pattern string, files ...string) (found []string) {
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			require.NoError(t, err)
+			for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(source), -1) {
+				found = append(found, m[1])
+			}
+		}
+		return found
 	}
-	require.ElementsMatch(t, slices.Collect(maps.Keys(textsFor("en").Doubts)), doubts)
+	require.ElementsMatch(t, slices.Collect(maps.Keys(textsFor("en").Doubts)), keys(`(?:addDoubt\(|\.Doubt = )"(\w+)"`, "mail.go", "intake.go"))
+	require.ElementsMatch(t, slices.Collect(maps.Keys(textsFor("en").Refusals)), keys(`(?m)^\t(?:refused\w+|\w+ +Doubt) += "(\w+)"`, "refuse.go", "authentic/auth.go"))
 }
 
 func TestDoubtsAreInTheLanguageOfTheReply(t *testing.T) {

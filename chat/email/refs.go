@@ -1,6 +1,7 @@
 package email
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 
@@ -39,6 +40,12 @@ func (a Addressing) Address(token string) string {
 		return ""
 	}
 	return a.Local + a.Separator + token + "@" + a.Domain
+}
+
+// Likely says whether the header of an email looks like that of a reply to one of our emails.
+func (a Addressing) Likely(header []byte) bool {
+	lower := bytes.ToLower(header)
+	return bytes.Contains(lower, []byte("appr_")) || a.Separator != "" && bytes.Contains(lower, []byte(chat.LowerASCII(a.Local+a.Separator)))
 }
 
 // token is the token in one of our reply addresses, or "". Servers may change the

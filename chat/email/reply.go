@@ -12,6 +12,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/deliver"
+	"github.com/permesso-dev/permesso/chat/email/authentic"
 )
 
 // reply is an email whose sender is proved.
@@ -20,10 +21,13 @@ type reply struct {
 	run          *deliver.Channel
 	name         string
 	mail         *inboundMail
+	automatic    string           // why a program wrote it, or ""
+	proof        *authentic.Proof // nil: the caller vouches for the email
 	sender       string
 	key          approval.Key
 	card         deliver.Letter // the sender's card; zero: none was sent
 	tokenMatched bool           // the email has a token of the card
+	refused      string         // see refuse
 	approver     deliver.Place
 	text         string
 	clear        bool
@@ -32,25 +36,32 @@ type reply struct {
 }
 
 // handleReply handles an email whose sender is proved.
-func (c *Adapter) handleReply(ctx context.Context, name string, m *inboundMail, sender string) (Taken, error) {
-	c.replyMu.Lock() // two deliveries of one email at once: the second sees the first
-	defer c.replyMu.Unlock()
-	r := &reply{Adapter: c, run: c.channel(), name: name, mail: m, sender: sender}
-	if why, err := r.identify(); why != "" || err != nil {
-		return Taken{Status: Refused, Key: r.key, Why: why}, err
+func (r *reply) handle(ctx context.Context) (Taken, error) {
+	r.replyMu.Lock() // two deliveries of one email at once: the second sees the first
+	defer r.replyMu.Unlock()
+	r.sender = r.asConfigured(r.sender)
+	why, err := r.identify()
+	if err != nil || why != "" && !r.tokenMatched {
+		return Taken{Status: r.silent(), Key: r.key, Why: cmp.Or(r.automatic, why)}, err
 	}
 	r.texts = textsFor(r.style().Language)
-	r.text, r.clear = m.Answer()
-	c.mu.Lock()
-	duplicate := c.handled.known(name, r.digest())
-	c.mu.Unlock()
+	r.text, r.clear = r.mail.Answer()
 	switch {
-	case duplicate:
+	case r.repeats() || r.handledBefore(r.name) != nil:
 		return Taken{Status: Duplicate, Key: r.key}, nil
+	case r.automatic != "" && !r.tokenMatched:
+		return Taken{Status: Ignored, Key: r.key, Why: r.automatic}, nil
+	case r.automatic != "":
+		return r.refuse(refusedAutomatic, r.automatic)
+	case why != "":
+		return r.refuse(refusedSeveral, why)
 	case !r.tokenMatched && r.card.Closed:
 		return r.handleSettled(ctx) // for example "thank you", in reply to the outcome
 	case !r.tokenMatched:
-		return r.saveResult(Refused, "no token of the sender's card", r.texts.WrongToken)
+		return r.saveResult(Refused, "no token of the sender's card", r.texts.WrongToken, true)
+	}
+	if refusal := r.notAnswer(); refusal != "" {
+		return r.refuse(refusal, r.Addressing.refusal(refusal, textsFor("")))
 	}
 	waiting, err := r.run.Viewer.Waiting(ctx, []string{r.key.Workspace})
 	if err != nil {
@@ -63,39 +74,96 @@ func (c *Adapter) handleReply(ctx context.Context, name string, m *inboundMail, 
 	return r.decide(ctx, &waiting[i])
 }
 
+// silent is the result for an email of which nothing is recorded.
+func (r *reply) silent() Status {
+	if r.automatic != "" {
+		return Ignored
+	}
+	return Refused
+}
+
+func (r *reply) notAnswer() string {
+	switch {
+	case r.proof != nil:
+		return r.mail.notAnswer(r.Addressing, *r.proof, sentCard{r.card.Title, r.card.SentAt, func(ref cardRef) bool { return ref.of(r.card) }})
+	case r.mail.forwards(r.card.Title):
+		return refusedForward
+	}
+	return ""
+}
+
+// refuse refuses an email with a token of the sender's card. An automatic one is not
+// answered. An unsigned field may be the reason, which another delivery of the same
+// email does not have: so the reason belongs to the digest.
+func (r *reply) refuse(refusal, why string) (Taken, error) {
+	if r.refused = refusal; r.repeats() {
+		return Taken{Status: Duplicate, Key: r.key}, nil
+	}
+	return r.saveResult(r.silent(), why, chat.Format(r.texts.Refused, "why", r.Addressing.refusal(refusal, r.texts)), r.automatic == "")
+}
+
+// asConfigured spells an address as the configuration does. Local parts compare without case.
+func (r *reply) asConfigured(sender string) string {
+	found := sender
+	for _, ws := range r.run.Workspaces() {
+		for _, p := range ws.Places {
+			if string(p.Chat) == sender {
+				return sender
+			}
+			if chat.LowerASCII(string(p.Chat)) == chat.LowerASCII(sender) {
+				found = string(p.Chat)
+			}
+		}
+	}
+	return found
+}
+
 func (r *reply) digest() string {
-	return replyDigest(r.sender, r.key.String(), r.mail.MessageID, r.mail.Text)
+	return replyDigest(r.sender, r.key.String(), r.mail.MessageID, r.mail.Text+r.refused)
+}
+
+func (r *reply) repeats() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.handled.repeats(r.digest(), r.proof == nil)
 }
 
 // identify finds the card that the email answers. The id is in the reply address, the
 // thread, the subject or the body; the first of these counts. The token must belong
-// to that card.
+// to that card. What is signed counts before what is not.
 func (r *reply) identify() (why string, err error) {
 	all, err := r.inbox().Letters()
 	if err != nil {
 		return "", err
 	}
 	refs := r.mail.Refs(r.Addressing)
-	id, why := requestID(refs, all)
-	if why != "" {
-		return why, nil
+	if r.proof != nil {
+		signed := r.mail.signedRefs(r.Addressing, *r.proof)
+		if slices.ContainsFunc(signed, func(ref cardRef) bool { return ref.Token != "" && idOf(ref, all) != "" }) {
+			refs = signed
+		}
 	}
+	id, why := requestID(refs, all)
 	for _, card := range all {
-		if card.Key.ID != id {
+		if why == "" && card.Key.ID != id {
 			continue
 		}
-		if r.key.ID == "" {
+		if r.key.ID == "" && why == "" {
 			r.key = card.Key
 		}
 		if string(card.To) != r.sender || r.tokenMatched {
 			continue
 		}
-		r.key, r.card = card.Key, card
-		r.tokenMatched = slices.ContainsFunc(refs, func(ref cardRef) bool {
-			return ref.Token != "" && card.Carries(tokenDigest(ref.Token))
-		})
+		matched := slices.ContainsFunc(refs, func(ref cardRef) bool { return ref.of(card) })
+		if matched || why == "" {
+			r.key, r.card, r.tokenMatched = card.Key, card, matched
+		}
 	}
-	return r.findApprover(), nil
+	if not := r.findApprover(); not != "" {
+		r.tokenMatched = false
+		return cmp.Or(why, not), nil
+	}
+	return why, nil
 }
 
 // findApprover finds the approver. Decide checks the permission again.
@@ -168,7 +236,7 @@ func (r *reply) decide(ctx context.Context, w *approval.StoredPending) (Taken, e
 	}
 	switch {
 	case r.card.SHA256 != w.SHA256:
-		return r.saveResult(Refused, "the request changed since the card", r.texts.OtherRequest)
+		return r.saveResult(Refused, "the request changed since the card", r.texts.OtherRequest, true)
 	case r.mail.Doubt != "":
 		return r.answerUnclear(r.mail.doubtText(textsFor("")), chat.Format(r.texts.Doubt, "why", r.mail.doubtText(r.texts)))
 	case !r.clear:
@@ -180,9 +248,9 @@ func (r *reply) decide(ctx context.Context, w *approval.StoredPending) (Taken, e
 		return r.answerUnclear("answer not valid by email", r.texts.Unclear)
 	}
 	if approves(cmd) && refusal != "" {
-		return r.saveResult(Refused, why, refusal)
+		return r.saveResult(Refused, why, refusal, true)
 	}
-	return r.handle(ctx, m, cmd)
+	return r.execute(ctx, m, cmd)
 }
 
 // noApproval says for us and for the sender why a reply cannot approve the request, "" if it can.
@@ -221,8 +289,8 @@ func (r *reply) senderWorkspaces() (all []string) {
 	return all
 }
 
-// handle executes the command and answers the sender.
-func (r *reply) handle(ctx context.Context, m chat.Message, cmd chat.Command) (Taken, error) {
+// execute executes the command and answers the sender.
+func (r *reply) execute(ctx context.Context, m chat.Message, cmd chat.Command) (Taken, error) {
 	ic := *r.run.Interceptor
 	w := &errorKeeper{Decider: ic.Decider}
 	ic.Decider = w
@@ -231,7 +299,7 @@ func (r *reply) handle(ctx context.Context, m chat.Message, cmd chat.Command) (T
 	errors.As(w.err, &refusal)
 	switch {
 	case result.Acted:
-		return r.saveResult(Decided, "", result.Text)
+		return r.saveResult(Decided, "", result.Text, true)
 	case result.Err != nil:
 		return Taken{Key: r.key}, result.Err // a disk error: the retry decides, or finds the decision
 	case result.Ignore || cmd.Kind == chat.Unclear:
@@ -239,9 +307,9 @@ func (r *reply) handle(ctx context.Context, m chat.Message, cmd chat.Command) (T
 	case refusal != nil && isLate(refusal.Reason):
 		return r.answerLate(result.Text)
 	case w.err != nil || cmd.Kind == chat.Menu:
-		return r.saveResult(Refused, "not possible", result.Text)
+		return r.saveResult(Refused, "not possible", result.Text, true)
 	}
-	return r.saveResult(Answered, "", result.Text)
+	return r.saveResult(Answered, "", result.Text, true)
 }
 
 // isLate reports whether the request is not the one, or not as it was, when the mail was sent.
@@ -270,7 +338,7 @@ func (r *reply) handleSettled(ctx context.Context) (Taken, error) {
 		if result.Err != nil {
 			return Taken{Key: r.key}, result.Err
 		}
-		return r.saveResult(Answered, "undo", result.Text)
+		return r.saveResult(Answered, "undo", result.Text, true)
 	}
 	story, err := r.run.Viewer.Story(ctx, r.key)
 	if err != nil {
@@ -283,7 +351,7 @@ func (r *reply) handleSettled(ctx context.Context) (Taken, error) {
 	if r.tokenMatched && r.run.DecidedBy(story.Decision, r.card.To) && r.count(Decided)+r.count(Late) == 0 {
 		// The sender decided by email and we have no record of the reply. Then it was this
 		// reply, because an unrecorded one is retried first.
-		return r.saveResult(Decided, "decided before a restart", outcome)
+		return r.saveResult(Decided, "decided before a restart", outcome, true)
 	}
 	return r.answerLate(chat.Format(r.texts.Late, "outcome", outcome))
 }
@@ -297,23 +365,17 @@ func (r *reply) count(s Status) int {
 
 // answerLate answers "too late", once for each card.
 func (r *reply) answerLate(text string) (Taken, error) {
-	if r.count(Late) > 0 {
-		text = ""
-	}
-	return r.saveResult(Late, "", text)
+	return r.saveResult(Late, "the request is settled", text, r.count(Late) == 0)
 }
 
 // answerUnclear answers with the menu, up to maxUnclear times for each card.
 func (r *reply) answerUnclear(why, text string) (Taken, error) {
-	if r.count(Unclear) >= maxUnclear {
-		return r.saveResult(Unclear, why, "")
-	}
-	return r.saveResult(Unclear, why, text+"\n\n"+r.instructions)
+	return r.saveResult(Unclear, why, text+"\n\n"+r.instructions, r.count(Unclear) < maxUnclear)
 }
 
-// saveResult saves the result and the answer durably, and then sends the answer. An empty
-// text means no answer.
-func (r *reply) saveResult(s Status, why, text string) (Taken, error) {
+// saveResult saves the result and the answer durably, and then sends the answer. Without
+// an answer, the status and the next card tell what it would have said.
+func (r *reply) saveResult(s Status, why, text string, answer bool) (Taken, error) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -321,18 +383,23 @@ func (r *reply) saveResult(s Status, why, text string) (Taken, error) {
 		Version: 1, Name: r.name, Digest: r.digest(), Sender: r.sender, At: now.UTC(), Status: s,
 		Workspace: r.key.Workspace, ID: r.key.ID, SHA256: r.card.SHA256,
 	}
+	limited := s != Decided && r.handled.answersSince(r.sender, now.Add(-time.Hour)) >= maxAnswersPerHour
 	switch {
-	case text == "":
-	case s != Decided && r.handled.answersSince(r.sender, now.Add(-time.Hour)) >= maxAnswersPerHour:
+	case answer && !limited:
+		t.Answer = r.newAnswer(text)
+	case r.tokenMatched:
+		first, _, _ := strings.Cut(text, "\n")
+		t.Untold, t.Sentence = why, chat.Format(r.texts.Unanswered, "id", approval.ShortID(r.key.ID), "why", first)
+	}
+	if answer && limited {
 		r.Log.Warn().Str("from", chat.Escape(r.sender)).Str("id", r.key.ID).Str("status", string(s)).Int("limit", maxAnswersPerHour).
 			Msg("email not answered: too many answers to this address in an hour")
-	default:
-		t.Answer = r.newAnswer(text)
 	}
 	if err := r.saveHandled(t); err != nil {
 		return Taken{Key: r.key}, err
 	}
 	r.sendAnswer(t, 0)
+	r.warnUnanswered()
 	return Taken{Status: s, Key: r.key, Why: why}, nil
 }
 

@@ -233,7 +233,7 @@ func (w *rig) storedCard(k approval.Key, to string) (card storedCard, closed boo
 func (w *rig) count(k approval.Key, status Status) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, t := range w.handled.byFile {
+	for _, t := range w.handled {
 		if t.key() == k && t.Sender == annMail && t.Status == status {
 			n++
 		}
@@ -245,7 +245,7 @@ func (w *rig) count(k approval.Key, status Status) (n int) {
 func (w *rig) forgetUnclear() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, t := range w.handled.byFile {
+	for _, t := range w.handled {
 		if t.Status == Unclear {
 			t.Status = Ignored
 		}
@@ -408,7 +408,7 @@ func replyTo(card parsedEmail, from, text string, edit ...func(h map[string]stri
 	repliesWritten++
 	h := map[string]string{
 		"From": from, "To": card.header.Get("Reply-To"), "Subject": "Re: =?utf-8?b?" + b64(card.subject) + "?=",
-		"Date": "Sat, 21 Nov 2026 12:01:00 +0000", "Message-ID": fmt.Sprintf("<%d@human.test>", repliesWritten),
+		"Date": time.Now().Format(time.RFC1123Z), "Message-ID": fmt.Sprintf("<%d@human.test>", repliesWritten),
 		"In-Reply-To": card.header.Get("Message-Id"), "References": card.header.Get("Message-Id"), "Content-Type": "text/plain; charset=utf-8",
 	}
 	if h["To"] == "" {

@@ -27,24 +27,26 @@ type TestMail struct {
 	To         string
 	Inbox      chat.StateStore // of an InboxQueue that no daemon may be reading; may be nil
 
-	token string
+	token  string
+	sentAt time.Time
 }
 
 const (
 	answerSuffix     = ".eml"
 	testRequestID    = "0000000000000000" // no request has this id: ids are random
+	testTitle        = "🔐 permesso email test"
 	testPollInterval = 300 * time.Millisecond
 )
 
 // Send sends the test card.
 func (r *TestMail) Send(ctx context.Context) error {
-	r.token = NewToken()
+	r.token, r.sentAt = NewToken(), time.Now()
 	if err := r.Store.Put(tokenDigest(r.token), []byte("waits\n")); err != nil {
 		return err
 	}
 	c := &Adapter{Addressing: r.Addressing}
 	d := c.outgoing(deliver.Address{Chat: deliver.ID(r.To)}, deliver.Message{
-		Key: approval.Key{ID: testRequestID}, ID: c.NewID(testRequestID), Title: "🔐 permesso email test", Secret: r.token,
+		Key: approval.Key{ID: testRequestID}, ID: c.NewID(testRequestID), Title: testTitle, Secret: r.token,
 		Lines: []string{
 			"This is a test. Nothing runs, whatever you reply.", "", "Reply to this email. Write this as the first line:", "", "    1",
 		},
@@ -107,9 +109,10 @@ func (r *TestMail) Await(ctx context.Context, box mailbox.Mailbox) ([]byte, erro
 
 func (r *TestMail) answers(raw []byte) bool {
 	m, err := readMail(raw)
-	ours := func(ref cardRef) bool { return sameToken(ref.Token, r.token) }
-	return err == nil && slices.ContainsFunc(m.Refs(r.Addressing), ours)
+	return err == nil && slices.ContainsFunc(m.Refs(r.Addressing), r.ours)
 }
+
+func (r *TestMail) ours(ref cardRef) bool { return sameToken(ref.Token, r.token) }
 
 // End removes the test from the store.
 func (r *TestMail) End() error {
@@ -142,7 +145,7 @@ func (c *Adapter) saveTestReply(m *inboundMail, raw []byte) (bool, error) {
 
 // Findings are what the reply to a test card shows about the mail server.
 type Findings struct {
-	Automatic  string // why it would be ignored; "": it would not
+	Refused    string // why the configured channel would not take such a reply; "": it would
 	Answer     string // the answer as understood, on one line
 	Clear      bool
 	AuthservID string // the server withID in the topmost Authentication-Results; "": there is none
@@ -153,32 +156,30 @@ type Findings struct {
 	Sender     string // the proved sender, or ""
 }
 
-// Examine reports what a reply proves. lookup returns TXT records, like
-// Authenticator.Lookup.
-func Examine(ctx context.Context, raw []byte, lookup func(context.Context, string) ([]string, error)) Findings {
-	f := Findings{Automatic: automaticReason(raw)}
-	if m, err := readMail(raw); err != nil {
-		f.Answer = err.Error()
+// Examine reports what a reply proves, and whether the channel with this Authenticator
+// would take it.
+func (r *TestMail) Examine(ctx context.Context, raw []byte, configured *authentic.Authenticator) Findings {
+	var f Findings
+	m, err := readMail(raw)
+	if err != nil {
+		f.Answer, f.Refused = err.Error(), "it cannot be read"
 	} else {
 		var text string
 		text, f.Clear = m.Answer()
 		if f.Answer = chat.Escape(text); m.Doubt != "" {
 			f.Answer = m.doubtText(textsFor(""))
 		}
+		f.Refused = r.refused(ctx, m, raw, configured)
 	}
 	server, field := authentic.Stated(raw)
 	f.AuthservID, f.Field = server, chat.Escape(strings.Join(strings.Fields(field), " "))
 	proof := func(a *authentic.Authenticator) string {
-		sender, _, err := a.Sender(ctx, raw)
-		if err == nil {
-			f.Sender = sender
-			return ""
+		p, err := a.Prove(ctx, raw)
+		if err != nil {
+			return err.Error()
 		}
-		var e *authentic.Error
-		if errors.As(err, &e) {
-			return e.Reason
-		}
-		return err.Error()
+		f.Sender = p.Sender
+		return ""
 	}
 	if f.Stated = "no Authentication-Results field"; f.AuthservID != "" {
 		f.Stated = proof(&authentic.Authenticator{AuthservID: f.AuthservID})
@@ -187,8 +188,26 @@ func Examine(ctx context.Context, raw []byte, lookup func(context.Context, strin
 		f.Stated = proof(unnamed)
 		f.Unnamed = f.Stated == ""
 	}
-	f.Signed = proof(&authentic.Authenticator{DKIM: true, Lookup: lookup})
+	f.Signed = proof(&authentic.Authenticator{DKIM: true, Lookup: configured.Lookup})
 	return f
+}
+
+// refused says why the channel would not take such a reply.
+func (r *TestMail) refused(ctx context.Context, m *inboundMail, raw []byte, configured *authentic.Authenticator) string {
+	if why := automaticReason(raw); why != "" {
+		return "a program seems to have written it: " + why
+	}
+	p, err := configured.Prove(ctx, raw)
+	switch {
+	case err != nil:
+		return "its sender is not proved: " + err.Error()
+	case chat.LowerASCII(p.Sender) != chat.LowerASCII(r.To):
+		return "it comes from " + p.Sender + ", not from " + r.To
+	}
+	if why := m.notAnswer(r.Addressing, p, sentCard{testTitle, r.sentAt, r.ours}); why != "" {
+		return "it " + r.Addressing.refusal(why, textsFor(""))
+	}
+	return ""
 }
 
 // Lines are the lines for [channels.email] that follow from the findings.

@@ -3,12 +3,19 @@ package authentic
 import (
 	"errors"
 	"strings"
+
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // plainAddress is an address without a display name. Its domain is canonical.
 type plainAddress struct{ local, domain string }
 
 func (m plainAddress) String() string { return m.local + "@" + m.domain }
+
+// is compares two addresses, without the case of their letters.
+func (m plainAddress) is(other plainAddress) bool {
+	return chat.LowerASCII(m.local) == chat.LowerASCII(other.local) && m.domain == other.domain
+}
 
 // parsePlainAddress reads the value of a From or Sender field:
 //

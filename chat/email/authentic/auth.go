@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,62 +77,88 @@ func refuse(format string, args ...any) *Error {
 	return &Error{Reason: fmt.Sprintf(format, args...)}
 }
 
-// Sender returns the one address that wrote raw, and how that was proved: "dmarc by
-// mx.example", "dkim human.test" or "relay". The domain of the address is lower-case,
-// an internationalized one in its A-label form; the local part is unchanged. Display
-// names and comments are ignored.
-//
-// raw is an email as in RFC 5322, with CRLF or LF, without an envelope line ("From
-// ann@human.test Mon Jan 1 …") before it. Every error is an *Error.
-func (a *Authenticator) Sender(ctx context.Context, raw []byte) (address, how string, err error) {
+// Proof says who wrote an email, how that was proved, and which other fields are proved with it.
+type Proof struct {
+	// Sender is the one address in From. Its domain is lower-case, an internationalized one
+	// in its A-label form; the local part is unchanged. Display names and comments are
+	// ignored.
+	Sender string
+	How    string // "dmarc by mx.example", "dkim human.test" or "relay"
+	// Direct: the sender's own server delivered the email to the server that vouches for it.
+	// So the complete header is as the sender's server wrote it.
+	Direct bool
+	Signed []string // the fields that the sender's domain signed, in lower case
+	Doubt  Doubt    // why the email may not speak for its sender alone; "": no doubt
+}
+
+// Covers says whether the proof covers a field. Where the field is missing, it may cover that it is.
+func (p Proof) Covers(field string) bool {
+	return p.Direct || slices.Contains(p.Signed, chat.LowerASCII(field))
+}
+
+// Doubt is what is wrong with an email whose sender is proved.
+type Doubt string
+
+// The doubts.
+const (
+	NoSubject   Doubt = "noSubject" // there is no Subject field
+	NoDate      Doubt = "noDate"
+	OtherSender Doubt = "otherSender" // the Sender field differs from From
+)
+
+// Prove returns who wrote raw, and what else is proved. raw is an email as in RFC 5322,
+// with CRLF or LF, without an envelope line ("From ann@human.test Mon Jan 1 …") before
+// it. Every error is an *Error.
+func (a *Authenticator) Prove(ctx context.Context, raw []byte) (Proof, error) {
 	fields, refusal := readFields(raw)
 	if refusal != nil {
-		return "", "", refusal
+		return Proof{}, refusal
 	}
-	from, refusal := author(fields)
+	from, doubt, refusal := author(fields)
 	if refusal != nil {
-		return "", "", refusal
+		return Proof{}, refusal
 	}
 	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
 	defer cancel()
-	how, refusal = a.prove(ctx, raw, fields, from.domain)
+	p, refusal := a.prove(ctx, raw, fields, from)
 	if refusal != nil {
-		return "", "", refusal
+		return Proof{}, refusal
 	}
-	return from.String(), how, nil
+	p.Sender, p.Doubt = from.String(), doubt
+	return p, nil
 }
 
 // prove tries the configured proofs, the cheapest first. Its error contains the reason
 // of each.
-func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *Error) {
+func (a *Authenticator) prove(ctx context.Context, raw []byte, fields []headerField, from plainAddress) (Proof, *Error) {
 	var all Error
 	for _, try := range []struct {
 		on    bool
-		proof func() (string, *Error)
+		proof func() (Proof, *Error)
 	}{
-		{a.AuthservID != "" || a.Unnamed, func() (string, *Error) { return a.proveDMARC(fields, domain) }},
-		{a.DKIM, func() (string, *Error) { return a.proveDKIM(ctx, raw, fields, domain) }},
-		{a.TrustRelay, func() (string, *Error) { return "relay", nil }},
+		{a.AuthservID != "" || a.Unnamed, func() (Proof, *Error) { return a.proveDMARC(ctx, raw, fields, from) }},
+		{a.DKIM, func() (Proof, *Error) { return a.proveDKIM(ctx, raw, fields, from.domain) }},
+		{a.TrustRelay, func() (Proof, *Error) { return Proof{How: "relay", Direct: true}, nil }},
 	} {
 		if !try.on {
 			continue
 		}
-		how, refusal := try.proof()
+		p, refusal := try.proof()
 		if refusal == nil {
-			return how, nil
+			return p, nil
 		}
 		if refusal.final {
-			return "", refusal
+			return Proof{}, refusal
 		}
 		all.add(refusal)
 	}
 	if all.Reason == "" {
-		return "", &Error{
+		return Proof{}, &Error{
 			Reason: "no proof of the sender is configured",
 			hint:   "send a test card by email: its answer shows which proof your mail server allows",
 		}
 	}
-	return "", &all
+	return Proof{}, &all
 }
 
 func (e *Error) add(more *Error) {
@@ -193,7 +220,8 @@ func readFields(raw []byte) ([]headerField, *Error) {
 // names; "" if there is none.
 func Stated(raw []byte) (server, field string) {
 	fields, _ := readFields(raw)
-	if field, _ = topmostResults(fields); field != "" {
+	if at := topmostResults(fields); at >= 0 {
+		field = fields[at].value
 		server, _, _ = parseResults(field, false)
 	}
 	return server, field
@@ -208,31 +236,36 @@ var onlyOnce = map[string]string{
 	"content-disposition": "Content-Disposition",
 }
 
-// author returns the writer according to the header, if all fields agree.
-func author(fields []headerField) (plainAddress, *Error) {
+// author returns the writer according to the header. doubt says in what the fields disagree.
+func author(fields []headerField) (from plainAddress, doubt Doubt, _ *Error) {
 	values := map[string]string{}
 	for _, f := range fields {
 		if onlyOnce[f.name] == "" {
 			continue
 		}
 		if _, twice := values[f.name]; twice {
-			return plainAddress{}, refuse("it has more than one %s field", onlyOnce[f.name])
+			return plainAddress{}, "", refuse("it has more than one %s field", onlyOnce[f.name])
 		}
 		values[f.name] = f.value
 	}
-	for _, name := range []string{"from", "subject", "date"} {
-		if _, ok := values[name]; !ok {
-			return plainAddress{}, refuse("it has no %s field", onlyOnce[name])
-		}
+	value, ok := values["from"]
+	if !ok {
+		return plainAddress{}, "", refuse("it has no From field")
 	}
-	from, err := parsePlainAddress(values["from"])
+	from, err := parsePlainAddress(value)
 	if err != nil {
-		return plainAddress{}, refuse("its From field is not one plain address: %s", err)
+		return plainAddress{}, "", refuse("its From field is not one plain address: %s", err)
+	}
+	if _, ok := values["date"]; !ok {
+		doubt = NoDate
+	}
+	if _, ok := values["subject"]; !ok {
+		doubt = NoSubject
 	}
 	if value, ok := values["sender"]; ok {
-		if sender, err := parsePlainAddress(value); err != nil || sender != from {
-			return plainAddress{}, refuse("its Sender field differs from its From field")
+		if sender, err := parsePlainAddress(value); err != nil || !sender.is(from) {
+			doubt = OtherSender
 		}
 	}
-	return from, nil
+	return from, doubt, nil
 }

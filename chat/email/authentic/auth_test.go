@@ -20,7 +20,7 @@ func TestSpoofs(t *testing.T) {
 	require.GreaterOrEqual(t, len(all), 25)
 	for _, r := range all {
 		t.Run(r.name, func(t *testing.T) {
-			address, how, err := allProofs(&zone{}).Sender(context.Background(), r.mail)
+			address, how, err := senderBy(allProofs(&zone{}), context.Background(), r.mail)
 			requireVerdict(t, r, address, how, err)
 		})
 	}
@@ -29,7 +29,7 @@ func TestSpoofs(t *testing.T) {
 func TestProved(t *testing.T) {
 	for _, r := range recipes(t, "dkim") {
 		t.Run(r.name, func(t *testing.T) {
-			address, how, err := allProofs(&zone{}).Sender(context.Background(), r.mail)
+			address, how, err := senderBy(allProofs(&zone{}), context.Background(), r.mail)
 			requireVerdict(t, r, address, how, err)
 		})
 	}
@@ -37,7 +37,7 @@ func TestProved(t *testing.T) {
 
 func TestZeroValueProvesNothing(t *testing.T) {
 	for _, r := range append(recipes(t, "dkim"), recipes(t, "spoof")...) {
-		address, how, err := (&Authenticator{}).Sender(context.Background(), r.mail)
+		address, how, err := senderBy((&Authenticator{}), context.Background(), r.mail)
 		require.Error(t, err, r.name)
 		require.Empty(t, address+how, r.name)
 	}
@@ -49,9 +49,9 @@ func TestOneProofAlone(t *testing.T) {
 	stated.DKIM, signed.AuthservID = false, ""
 	for _, r := range recipes(t, "dkim") {
 		byServer := strings.Contains(r.verdict, "dmarc by")
-		_, _, err := stated.Sender(context.Background(), r.mail)
+		_, _, err := senderBy(stated, context.Background(), r.mail)
 		require.Equal(t, byServer, err == nil, "%s: %v", r.name, err)
-		_, _, err = signed.Sender(context.Background(), r.mail)
+		_, _, err = senderBy(signed, context.Background(), r.mail)
 		require.Equal(t, byServer, err != nil, "%s: %v", r.name, err)
 	}
 }
@@ -59,7 +59,7 @@ func TestOneProofAlone(t *testing.T) {
 func TestTrustedRelay(t *testing.T) {
 	relay := &Authenticator{TrustRelay: true}
 	for _, r := range recipes(t, "spoof") {
-		address, how, err := relay.Sender(context.Background(), r.mail)
+		address, how, err := senderBy(relay, context.Background(), r.mail)
 		switch kind, _, _ := strings.Cut(r.name, "-"); kind {
 		case "dkim", "authres":
 			require.NoError(t, err, r.name)
@@ -73,7 +73,7 @@ func TestTrustedRelay(t *testing.T) {
 	relay.AuthservID = "mx.home.test"
 	for _, r := range recipes(t, "spoof") {
 		if strings.Contains(r.verdict, "DMARC failed") || strings.Contains(r.verdict, "but the From field") {
-			_, _, err := relay.Sender(context.Background(), r.mail)
+			_, _, err := senderBy(relay, context.Background(), r.mail)
 			require.Error(t, err, "%s: TrustRelay does not overrule the server", r.name)
 		}
 	}
@@ -82,7 +82,7 @@ func TestTrustedRelay(t *testing.T) {
 // A refusal is one sentence for the operator, without content of the email.
 func TestRefusals(t *testing.T) {
 	for _, r := range recipes(t, "spoof") {
-		_, _, err := allProofs(&zone{}).Sender(context.Background(), r.mail)
+		_, _, err := senderBy(allProofs(&zone{}), context.Background(), r.mail)
 		if err == nil {
 			continue
 		}
@@ -100,7 +100,7 @@ func TestRefusals(t *testing.T) {
 func TestLookupsPerEmail(t *testing.T) {
 	ask := func(text string) []string {
 		z := &zone{}
-		_, _, err := allProofs(z).Sender(context.Background(), buildRecipe(t, text))
+		_, _, err := senderBy(allProofs(z), context.Background(), buildRecipe(t, text))
 		require.Error(t, err)
 		return z.asked
 	}
@@ -115,12 +115,12 @@ func TestLookupsPerEmail(t *testing.T) {
 	require.Empty(t, ask(many+"From: ricardo@sub.relaxed.test\nFrom: x@y.test\n"+rest), "no lookup without exactly one author")
 
 	beside := &zone{}
-	_, _, err := allProofs(beside).Sender(context.Background(), buildRecipe(t, "@sign d=evil.test s=ed h=From:Subject\n@sign d=human.test s=ed h=From:Subject\nFrom: ricardo@human.test\n"+rest))
+	_, _, err := senderBy(allProofs(beside), context.Background(), buildRecipe(t, "@sign d=evil.test s=ed h=From:Subject\n@sign d=human.test s=ed h=From:Subject\nFrom: ricardo@human.test\n"+rest))
 	require.NoError(t, err)
 	require.Equal(t, []string{"ed._domainkey.human.test"}, beside.asked)
 
 	stated := &zone{}
-	_, _, err = allProofs(stated).Sender(context.Background(), buildRecipe(t, "Authentication-Results: mx.home.test; dmarc=pass header.from=human.test\n"+foreign+"From: ricardo@human.test\n"+rest))
+	_, _, err = senderBy(allProofs(stated), context.Background(), buildRecipe(t, "Authentication-Results: mx.home.test; dmarc=pass header.from=human.test\n"+foreign+"From: ricardo@human.test\n"+rest))
 	require.NoError(t, err)
 	require.Empty(t, stated.asked, "no lookup after a DMARC pass by the server")
 }
@@ -137,14 +137,14 @@ func TestCaps(t *testing.T) {
 		{"X-A: " + strings.Repeat("b", maxReadHeader) + "\n", "longer than 64 KiB"},
 		{"X-A: b\n" + strings.Repeat(" b\n", maxReadHeader/3), "longer than 64 KiB"},
 	} {
-		_, _, err := allProofs(&zone{}).Sender(context.Background(), buildRecipe(t, pass+c.more+"\n1\n"))
+		_, _, err := senderBy(allProofs(&zone{}), context.Background(), buildRecipe(t, pass+c.more+"\n1\n"))
 		if c.why == "" {
 			require.NoError(t, err)
 			continue
 		}
 		require.ErrorContains(t, err, c.why)
 	}
-	_, _, err := allProofs(&zone{}).Sender(context.Background(), buildRecipe(t, "@sign d=human.test s=ed h=From:Subject z="+strings.Repeat("x", maxSignature)+"\nFrom: ricardo@human.test\nSubject: x\nDate: x\n\n1\n"))
+	_, _, err := senderBy(allProofs(&zone{}), context.Background(), buildRecipe(t, "@sign d=human.test s=ed h=From:Subject z="+strings.Repeat("x", maxSignature)+"\nFrom: ricardo@human.test\nSubject: x\nDate: x\n\n1\n"))
 	require.ErrorContains(t, err, "more than 8 KiB")
 }
 
@@ -171,7 +171,7 @@ func TestUndecided(t *testing.T) {
 		}
 		a := allProofs(&zone{})
 		a.Lookup = lookup
-		address, _, err := a.Sender(ctx, good.mail)
+		address, _, err := senderBy(a, ctx, good.mail)
 		var refusal *Error
 		require.ErrorAs(t, err, &refusal, name)
 		require.True(t, refusal.Undecided, "%s: %s", name, refusal.Reason)
@@ -184,7 +184,7 @@ func TestUndecided(t *testing.T) {
 		require.LessOrEqual(t, time.Until(until), proofTimeout)
 		return nil, nil
 	}
-	_, _, err := deadline.Sender(context.Background(), good.mail)
+	_, _, err := senderBy(deadline, context.Background(), good.mail)
 	require.ErrorContains(t, err, "no valid key found")
 }
 
@@ -221,7 +221,7 @@ func TestOurClock(t *testing.T) {
 	} {
 		a := allProofs(&zone{})
 		a.Now = func() time.Time { return now }
-		_, _, err := a.Sender(context.Background(), mail)
+		_, _, err := senderBy(a, context.Background(), mail)
 		if why == "" {
 			require.NoError(t, err, now)
 			continue
@@ -239,18 +239,18 @@ func FuzzSender(f *testing.F) {
 	for _, folder := range []string{"spoof", "dkim"} {
 		for _, r := range recipes(f, folder) {
 			f.Add(r.mail)
-			if address, how, err := allProofs(&zone{}).Sender(context.Background(), r.mail); err == nil && strings.HasPrefix(how, "dkim") {
+			if address, how, err := senderBy(allProofs(&zone{}), context.Background(), r.mail); err == nil && strings.HasPrefix(how, "dkim") {
 				signers[address] = true
 			}
 		}
 	}
 	f.Fuzz(func(t *testing.T, mail []byte) {
-		_, _, err := (&Authenticator{}).Sender(context.Background(), mail)
+		_, _, err := senderBy((&Authenticator{}), context.Background(), mail)
 		require.Error(t, err)
 		for _, id := range []string{"", "mx.home.test"} {
 			a := allProofs(&zone{})
 			a.AuthservID = id
-			address, how, err := a.Sender(context.Background(), mail)
+			address, how, err := senderBy(a, context.Background(), mail)
 			if err != nil {
 				var refusal *Error
 				require.ErrorAs(t, err, &refusal)

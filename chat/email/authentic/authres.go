@@ -2,6 +2,7 @@ package authentic
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,36 +14,65 @@ import (
 // proveDMARC is the proof by the receiving server: a DMARC pass in the topmost
 // Authentication-Results field, which that server wrote. Fields below it came with the
 // email.
-func (a *Authenticator) proveDMARC(fields []headerField, domain string) (string, *Error) {
-	value, found := topmostResults(fields)
-	if !found {
-		return "", &Error{
+//
+// DMARC proves From alone. The rest of the header is proved by SPF, if the sender's server
+// delivered the email itself, or else by a signature that we verify.
+func (a *Authenticator) proveDMARC(ctx context.Context, raw []byte, fields []headerField, from plainAddress) (Proof, *Error) {
+	at := topmostResults(fields)
+	if at < 0 {
+		return Proof{}, &Error{
 			Reason: fmt.Sprintf("%s has not stated how it checked the email (no Authentication-Results field)", cmp.Or(a.AuthservID, unnamed)),
 			hint:   "enable DMARC checks on the mail server, or let this channel check DKIM",
 		}
 	}
-	id, results, err := parseResults(value, a.Unnamed)
+	id, results, err := parseResults(fields[at].value, a.Unnamed)
 	if err == nil && chat.LowerASCII(id) != chat.LowerASCII(a.AuthservID) {
-		return "", &Error{
+		return Proof{}, &Error{
 			Reason: fmt.Sprintf("the topmost Authentication-Results field is by %s, not by %s", quoteShort(id), a.AuthservID),
 			hint:   "send a test card by email: its answer shows the name that your mail server writes",
 		}
 	}
 	if err != nil {
-		return "", refuse("the topmost Authentication-Results field cannot be read: %s", err)
+		return Proof{}, refuse("the topmost Authentication-Results field cannot be read: %s", err)
 	}
-	return checkDMARC(results, cmp.Or(id, unnamed), domain)
+	how, refusal := checkDMARC(results, cmp.Or(id, unnamed), from.domain)
+	if refusal != nil {
+		return Proof{}, refusal
+	}
+	p := Proof{How: how, Direct: deliveredBy(from, results, fields[0])}
+	if !p.Direct && a.DKIM {
+		signed, refusal := a.proveDKIM(ctx, raw, fields, from.domain)
+		if refusal != nil && refusal.Undecided {
+			return Proof{}, refusal
+		}
+		p.Signed = signed.Signed
+	}
+	return p, nil
 }
 
 // unnamed is the server that writes no name.
 const unnamed = "the mail server"
 
-func topmostResults(fields []headerField) (value string, found bool) {
-	i := slices.IndexFunc(fields, func(f headerField) bool { return f.name == "authentication-results" })
-	if i < 0 {
-		return "", false
+// topmostResults is the index of the topmost Authentication-Results field, or -1.
+func topmostResults(fields []headerField) int {
+	return slices.IndexFunc(fields, func(f headerField) bool { return f.name == "authentication-results" })
+}
+
+// deliveredBy says whether the sender's own server delivered the email: SPF passed for
+// exactly this address. Another address of the domain may belong to a customer of the
+// same provider, who passes on what he received. If the server states only the domain,
+// the address is in the Return-Path that the delivery put above everything else.
+func deliveredBy(from plainAddress, results []authResult, first headerField) bool {
+	spf := slices.DeleteFunc(slices.Clone(results), func(r authResult) bool { return r.method != "spf" || len(r.mailFrom) == 0 })
+	if len(spf) != 1 || spf[0].value != "pass" || len(spf[0].mailFrom) != 1 {
+		return false
 	}
-	return fields[i].value, true
+	path := spf[0].mailFrom[0]
+	if domain, err := canonicalDomain(path); err == nil && domain == from.domain && first.name == "return-path" {
+		path = first.value
+	}
+	address, err := parsePlainAddress(path)
+	return err == nil && address.is(from)
 }
 
 // checkDMARC finds the only statement about DMARC.
@@ -91,6 +121,7 @@ func quoteShort(s string) string {
 type authResult struct {
 	method, value string
 	from          []string // every header.from of it
+	mailFrom      []string // every smtp.mailfrom of it
 }
 
 // parseResults parses the value of an Authentication-Results field by the grammar of
@@ -182,8 +213,11 @@ func (s *lexer) properties(r *authResult) {
 			s.fail(errResult)
 			return
 		}
-		if value := s.value(); name == "header.from" {
+		switch value := s.value(); name {
+		case "header.from":
 			r.from = append(r.from, value)
+		case "smtp.mailfrom":
+			r.mailFrom = append(r.mailFrom, value)
 		}
 	}
 }

@@ -24,39 +24,55 @@ const maxClockSkew = time.Hour
 
 // signature is one DKIM-Signature field, with our own checks.
 type signature struct {
-	name, domain, identity string // DNS name of its key; d=; domain of i=
+	name, domain, identity string   // DNS name of its key; d=; domain of i=
+	required               []string // the fields that it must cover
 	refusal                *Error
 }
 
 // proveDKIM is the proof by a DKIM signature. The library verifies. We decide which
 // signature counts: the domain must be aligned with the From domain; From, Subject and
 // the complete text must be covered; signature and key must be in force. RSA keys have
-// at least 1024 bits, the minimum of RFC 8301: many senders still use such keys.
-func (a *Authenticator) proveDKIM(ctx context.Context, raw []byte, fields []headerField, domain string) (string, *Error) {
+// at least 1024 bits, the minimum of RFC 8301: many senders still use such keys. Of several
+// signatures, the first that covers recipients and date counts, or else the first.
+func (a *Authenticator) proveDKIM(ctx context.Context, raw []byte, fields []headerField, domain string) (Proof, *Error) {
 	lookups := &txtLookups{lookup: a.Lookup, known: map[string]txtAnswer{}}
 	if a.Lookup == nil {
 		lookups.lookup = net.DefaultResolver.LookupTXT
 	}
 	signatures, refusal := a.candidates(ctx, lookups, fields, domain)
 	if refusal != nil {
-		return "", refusal
+		return Proof{}, refusal
 	}
 	verified, err := dkim.VerifyWithOptions(bytes.NewReader(raw), &dkim.VerifyOptions{
 		MaxVerifications: maxSignatures,
 		LookupTXT:        func(name string) ([]string, error) { return lookups.key(ctx, name, signatures) },
 	})
 	if err != nil && !errors.Is(err, dkim.ErrTooManySignatures) || len(verified) != len(signatures) {
-		return "", refuse("its DKIM signatures cannot be verified: %v", err)
+		return Proof{}, refuse("its DKIM signatures cannot be verified: %v", err)
 	}
+	var found Proof
 	var all Error
 	for i, v := range verified {
 		against := signatures[i].check(v, lookups.cached(signatures[i].name))
-		if against == nil {
-			return "dkim " + signatures[i].domain, nil
+		if against != nil {
+			all.add(against)
+			continue
 		}
-		all.add(against)
+		p := Proof{How: "dkim " + signatures[i].domain}
+		for _, key := range v.HeaderKeys {
+			p.Signed = append(p.Signed, chat.LowerASCII(key))
+		}
+		if missingField(p.Signed, []string{"to", "date"}) == "" {
+			return p, nil
+		}
+		if found.How == "" {
+			found = p
+		}
 	}
-	return "", &all
+	if found.How == "" {
+		return Proof{}, &all
+	}
+	return found, nil
 }
 
 // candidates are the first signatures. Each has a refusal if it fails a check before
@@ -64,6 +80,10 @@ func (a *Authenticator) proveDKIM(ctx context.Context, raw []byte, fields []head
 func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fields []headerField, domain string) ([]signature, *Error) {
 	var signatures []signature
 	var all Error
+	required := []string{"From"}
+	if slices.ContainsFunc(fields, func(f headerField) bool { return f.name == "subject" }) {
+		required = append(required, "Subject")
+	}
 	for _, f := range fields {
 		if f.name != "dkim-signature" || len(signatures) == maxSignatures {
 			continue
@@ -71,7 +91,7 @@ func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fie
 		if len(f.value) > maxSignature {
 			return nil, refuse("it has a DKIM signature of more than %d KiB", maxSignature>>10)
 		}
-		s := a.candidate(ctx, lookups, f.value, domain)
+		s := a.candidate(ctx, lookups, f.value, domain, required)
 		if s.refusal != nil {
 			all.add(s.refusal)
 		}
@@ -89,12 +109,12 @@ func (a *Authenticator) candidates(ctx context.Context, lookups *txtLookups, fie
 	return signatures, nil
 }
 
-func (a *Authenticator) candidate(ctx context.Context, lookups *txtLookups, value, domain string) signature {
+func (a *Authenticator) candidate(ctx context.Context, lookups *txtLookups, value, domain string, required []string) signature {
 	tags, err := parseTags(value)
 	if err != nil {
 		return signature{refusal: refuse("a DKIM signature cannot be read: %s", err)}
 	}
-	var s signature
+	s := signature{required: required}
 	if s.domain, err = canonicalDomain(tags["d"]); err != nil || s.domain != chat.LowerASCII(tags["d"]) {
 		s.refusal = refuse("a DKIM signature has no valid domain (d=)")
 		return s
@@ -105,18 +125,18 @@ func (a *Authenticator) candidate(ctx context.Context, lookups *txtLookups, valu
 	}
 	s.name = tags["s"] + "._domainkey." + tags["d"]
 	s.identity = chat.LowerASCII(cmp.Or(tags["i"], tags["d"]))
-	if s.refusal = a.checkTags(tags, s.domain); s.refusal == nil {
+	if s.refusal = a.checkTags(tags, s.domain, required); s.refusal == nil {
 		_, s.refusal = lookups.aligned(ctx, s.domain, domain)
 	}
 	return s
 }
 
 // checkTags checks the tags of a signature.
-func (a *Authenticator) checkTags(tags map[string]string, domain string) *Error {
+func (a *Authenticator) checkTags(tags map[string]string, domain string, required []string) *Error {
 	if _, ok := tags["l"]; ok {
 		return refuse("the DKIM signature of %s covers a part of the text only (l=)", domain)
 	}
-	if missing := missingField(strings.Split(tags["h"], ":")); missing != "" {
+	if missing := missingField(strings.Split(tags["h"], ":"), required); missing != "" {
 		return refuse("the DKIM signature of %s does not cover the %s field", domain, missing)
 	}
 	now := time.Now()
@@ -137,9 +157,9 @@ func isTime(text string, fits func(time.Time) bool) bool {
 	return err == nil && fits(time.Unix(seconds, 0))
 }
 
-// missingField returns the first required field that a signature does not cover, or "".
-func missingField(names []string) string {
-	for _, name := range []string{"From", "Subject"} {
+// missingField returns the first required field that is not among the names, or "".
+func missingField(names, required []string) string {
+	for _, name := range required {
 		if !slices.ContainsFunc(names, func(n string) bool { return chat.LowerASCII(n) == chat.LowerASCII(name) }) {
 			return name
 		}
@@ -157,7 +177,7 @@ func (s signature) check(v *dkim.Verification, record txtAnswer) *Error {
 		return &Error{Reason: fmt.Sprintf("the DKIM key of %s cannot be looked up now (%s)", s.domain, record.err), Undecided: true}
 	case v.Err != nil:
 		return refuse("the DKIM signature of %s is not valid: %s", s.domain, strings.TrimPrefix(v.Err.Error(), "dkim: "))
-	case chat.LowerASCII(v.Domain) != s.domain || missingField(v.HeaderKeys) != "":
+	case chat.LowerASCII(v.Domain) != s.domain || missingField(v.HeaderKeys, s.required) != "":
 		return refuse("a DKIM signature is ambiguous")
 	case slices.Contains(keyFlags(record.texts), "s") && !strings.HasSuffix("@"+s.identity, "@"+s.domain):
 		return refuse("the DKIM key of %s is not for its subdomains (t=s)", s.domain)

@@ -58,7 +58,7 @@ func TestVectorsOfTheRFCs(t *testing.T) {
 				records[name] = record
 			}
 		}
-		address, how, err := (&Authenticator{DKIM: true, Lookup: fixed(records)}).Sender(ctx, mail)
+		address, how, err := senderBy((&Authenticator{DKIM: true, Lookup: fixed(records)}), ctx, mail)
 		require.NoError(t, err, "without %s", missing)
 		require.Equal(t, "joe@football.example.com by dkim football.example.com", address+" by "+how)
 	}
@@ -70,14 +70,14 @@ func TestVectorsOfTheRFCs(t *testing.T) {
 		if policy != "" {
 			records["_dmarc.example.com"] = policy
 		}
-		address, how, err := (&Authenticator{DKIM: true, Lookup: fixed(records)}).Sender(ctx, mail)
+		address, how, err := senderBy((&Authenticator{DKIM: true, Lookup: fixed(records)}), ctx, mail)
 		if !proved {
 			require.ErrorContains(t, err, "it is signed by example.com", policy)
 			continue
 		}
 		require.NoError(t, err, policy)
 		require.Equal(t, "joe@football.example.com by dkim example.com", address+" by "+how)
-		_, _, err = (&Authenticator{DKIM: true, Lookup: fixed(records)}).Sender(ctx, bytes.Replace(mail, []byte("hungry"), []byte("thirsty"), 1))
+		_, _, err = senderBy((&Authenticator{DKIM: true, Lookup: fixed(records)}), ctx, bytes.Replace(mail, []byte("hungry"), []byte("thirsty"), 1))
 		require.ErrorContains(t, err, "body hash")
 	}
 }
@@ -136,13 +136,13 @@ func librarySigned(t *testing.T, options *dkim.SignOptions) []byte {
 func requireOnlyAsSigned(t *testing.T, a *Authenticator, mail []byte, what string) {
 	t.Helper()
 	for _, form := range [][]byte{mail, bytes.ReplaceAll(mail, []byte("\r\n"), []byte("\n"))} {
-		address, how, err := a.Sender(context.Background(), form)
+		address, how, err := senderBy(a, context.Background(), form)
 		require.NoError(t, err, what)
 		require.Equal(t, "ricardo@human.test by dkim human.test", address+" by "+how, what)
 	}
 	for _, change := range [][2]string{{"\r\n4 but", "\r\n5 but"}, {"ricardo@", "mallory@"}, {"appr_a7", "appr_b7"}, {"> card", "> card\r\n1"}} {
 		require.Contains(t, string(mail), change[0])
-		_, _, err := a.Sender(context.Background(), bytes.Replace(mail, []byte(change[0]), []byte(change[1]), 1))
+		_, _, err := senderBy(a, context.Background(), bytes.Replace(mail, []byte(change[0]), []byte(change[1]), 1))
 		require.ErrorContains(t, err, "is not valid", "%s %s", what, change[1])
 	}
 }

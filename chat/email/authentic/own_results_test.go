@@ -37,18 +37,18 @@ func TestResultsWithoutName(t *testing.T) {
 		"none": "nothing about DMARC",
 	} {
 		raw := buildRecipe(t, "Authentication-Results: "+value+"\n"+signedRest)
-		_, _, err := unnamed.Sender(context.Background(), raw)
+		_, err := unnamed.Prove(context.Background(), raw)
 		if want == "" {
 			require.NoError(t, err, value)
 		} else {
 			require.ErrorContains(t, err, want, value)
 		}
 		if value != "mx.home.test; dmarc=pass header.from=human.test" {
-			_, _, err = named.Sender(context.Background(), raw)
+			_, err = named.Prove(context.Background(), raw)
 			require.Error(t, err, value)
 		}
 	}
-	_, _, err := unnamed.Sender(context.Background(), buildRecipe(t, signedRest))
+	_, err := unnamed.Prove(context.Background(), buildRecipe(t, signedRest))
 	require.ErrorContains(t, err, "no Authentication-Results field")
 }
 
@@ -67,7 +67,7 @@ func TestQuotedTextInComments(t *testing.T) {
 		`"a(b"`:                            false,
 		`a"`:                               false,
 	} {
-		_, _, err := server.Sender(context.Background(), buildRecipe(t, "Authentication-Results: mx.home.test; spf=pass ("+comment+") smtp.mailfrom=x; dmarc=pass header.from=human.test\n"+signedRest))
+		_, err := server.Prove(context.Background(), buildRecipe(t, "Authentication-Results: mx.home.test; spf=pass ("+comment+") smtp.mailfrom=x; dmarc=pass header.from=human.test\n"+signedRest))
 		require.Equal(t, ok, err == nil, "%s: %v", comment, err)
 	}
 }

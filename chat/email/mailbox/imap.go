@@ -27,6 +27,10 @@ type IMAP struct {
 	Mailbox     string                 // "": INBOX
 	State       State                  // the position in the mailbox; required
 
+	// Likely says whether the header of an email looks like an answer. If many emails are new,
+	// these come first. nil: none.
+	Likely func(header []byte) bool
+
 	// Report gets nil after each scan without an error, else the error; may be nil.
 	// Connection errors are *Error.
 	Report func(error)
@@ -73,6 +77,7 @@ func (b *IMAP) Run(ctx context.Context, take func(context.Context, Incoming) err
 	if err := r.load(); err != nil {
 		return err
 	}
+	defer r.flush()
 	var failures Retry
 	for ctx.Err() == nil {
 		r.healthy = false
@@ -110,6 +115,9 @@ func (b *IMAP) endpoint() endpoint {
 func (b *IMAP) withDefaults() *IMAP {
 	c := *b
 	c.Mailbox, c.Timeout, c.Idle = cmp.Or(b.Mailbox, "INBOX"), cmp.Or(b.Timeout, 30*time.Second), cmp.Or(b.Idle, time.Minute)
+	if c.Likely == nil {
+		c.Likely = func([]byte) bool { return false }
+	}
 	c.retryDelay, c.Now, c.Report = cmp.Or(b.retryDelay, time.Second), nowFunc(b.Now), reporter(b.Report)
 	return &c
 }
@@ -121,6 +129,7 @@ type imapReader struct {
 	position[imapState]
 	retries map[uint32]Retry // of state.Open
 	failed  failedEmails     // the open emails after the last scan
+	single  bool             // a request for many headers has failed
 	healthy bool             // this session has finished one scan
 }
 
@@ -143,6 +152,7 @@ func (r *imapReader) session(ctx context.Context) error {
 			return err
 		}
 		r.healthy = true
+		r.flush()
 		r.Report(errors.Join(r.failed.summary(), r.unsaved))
 		if err := c.wait(ctx, r.untilNextScan()); err != nil {
 			return err
@@ -156,12 +166,22 @@ func (r *imapReader) takeDue(ctx context.Context, c *imapConn) error {
 	r.save()
 	r.failed = failedEmails{}
 	before := slices.Clone(r.state.Open)
+	slices.SortStableFunc(before, func(a, b imapMail) int { return b.likely() - a.likely() })
 	if err := r.takeNew(ctx, c); err != nil {
 		return err
 	}
-	for _, m := range before {
-		if r.retries[m.UID].At.After(r.Now()) {
+	for i, m := range before {
+		if i%lookInterval == lookInterval-1 {
+			if err := errors.Join(c.noop(), r.takeNew(ctx, c)); err != nil {
+				return err
+			}
+		}
+		retry, failed := r.retries[m.UID]
+		switch {
+		case retry.At.After(r.Now()):
 			r.failed.add(nil)
+			continue
+		case !failed && len(r.retries) >= maxOpen:
 			continue
 		}
 		if err := r.takeOne(ctx, c, m.UID); err != nil {
@@ -171,15 +191,20 @@ func (r *imapReader) takeDue(ctx context.Context, c *imapConn) error {
 	return nil
 }
 
-// takeNew takes new emails, but stops while too many are open: then the failure is
-// not in the emails.
+// takeNew takes new emails, but stops while too many have failed: then the failure is
+// not in the emails. Of many new ones it takes the likely answers, and leaves the others open.
 func (r *imapReader) takeNew(ctx context.Context, c *imapConn) error {
 	uids, err := c.uidsFrom(r.state.Next)
 	if err != nil {
 		return err
 	}
+	if len(uids) > manyNew && !r.single {
+		if uids, err = r.likelyAnswers(c, uids); err != nil {
+			return err
+		}
+	}
 	for _, uid := range uids {
-		if len(r.state.Open) >= maxOpen {
+		if len(r.retries) >= maxOpen {
 			return nil
 		}
 		if err := r.takeOne(ctx, c, uid); err != nil {
@@ -187,6 +212,24 @@ func (r *imapReader) takeNew(ctx context.Context, c *imapConn) error {
 		}
 	}
 	return nil
+}
+
+// likelyAnswers returns the new emails that look like answers. The others are open then.
+func (r *imapReader) likelyAnswers(c *imapConn, uids []uint32) (likely []uint32, err error) {
+	mails, err := c.describeAll(uids)
+	if err != nil {
+		r.single = true // one of them may be what breaks the connection
+		return nil, err
+	}
+	for _, m := range mails {
+		if m.Likely {
+			likely = append(likely, m.UID)
+		}
+	}
+	r.state.Open = append(r.state.Open, mails...)
+	r.advance(uids[len(uids)-1])
+	r.save()
+	return likely, nil
 }
 
 // takeOne takes an email. It returns an error only if the connection or ctx has ended. A
@@ -233,7 +276,9 @@ func (b *IMAP) accountID() string {
 func (r *imapReader) untilNextScan() time.Duration {
 	wait := r.Idle
 	for _, m := range r.state.Open {
-		wait = min(wait, max(0, r.retries[m.UID].At.Sub(r.Now())))
+		if retry, failed := r.retries[m.UID]; failed || len(r.retries) < maxOpen {
+			wait = min(wait, max(0, retry.At.Sub(r.Now())))
+		}
 	}
 	return wait
 }

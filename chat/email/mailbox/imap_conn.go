@@ -23,6 +23,7 @@ type imapConn struct {
 	*session
 	client       *imapclient.Client
 	countChanged chan struct{} // signals that the number of emails changed; capacity 1
+	likely       func(header []byte) bool
 }
 
 // selected is a mailbox as the server describes it.
@@ -37,7 +38,7 @@ func (b *IMAP) connect(ctx context.Context) (*imapConn, error) {
 	if f != nil {
 		return nil, f
 	}
-	c := &imapConn{session: s, countChanged: make(chan struct{}, 1)}
+	c := &imapConn{session: s, countChanged: make(chan struct{}, 1), likely: b.Likely}
 	if err := c.greet(e); err != nil {
 		c.close()
 		return nil, err
@@ -192,7 +193,11 @@ func (c *imapConn) arrivedSince(t time.Time) ([]imapMail, error) {
 	if err != nil {
 		return nil, err
 	}
-	var mails []imapMail
+	return c.describeAll(uids)
+}
+
+// describeAll describes any number of emails.
+func (c *imapConn) describeAll(uids []uint32) (mails []imapMail, _ error) {
 	for chunk := range slices.Chunk(uids, 500) {
 		var set imap.UIDSet
 		for _, uid := range chunk {
@@ -215,15 +220,20 @@ func (c *imapConn) newest(count uint32) ([]imapMail, error) {
 	return c.describe(imap.SeqSet{imap.SeqRange{Start: max(count, maxSeen) - maxSeen + 1, Stop: count}})
 }
 
-// idField requests what emailDigest needs.
-var idField = &imap.FetchItemBodySection{Specifier: imap.PartSpecifierHeader, HeaderFields: []string{"Message-ID"}, Peek: true}
+// knownFields requests what emailDigest and Likely need.
+var knownFields = &imap.FetchItemBodySection{
+	Specifier: imap.PartSpecifierHeader, Peek: true,
+	HeaderFields: []string{"Message-ID", "In-Reply-To", "References", "Subject", "To", "Cc"},
+}
 
 func (c *imapConn) describe(set imap.NumSet) ([]imapMail, error) {
 	var mails []imapMail
-	err := c.fetchAll(set, &imap.FetchOptions{UID: true, InternalDate: true, RFC822Size: true, BodySection: []*imap.FetchItemBodySection{idField}}, maxHeader,
+	err := c.fetchAll(set, &imap.FetchOptions{UID: true, InternalDate: true, RFC822Size: true, BodySection: []*imap.FetchItemBodySection{knownFields}}, maxHeader,
 		func(m fetched) {
 			if m.uid != 0 {
-				mails = append(mails, m.facts(m.body))
+				known := m.facts(m.body)
+				known.Likely = c.likely(m.body)
+				mails = append(mails, known)
 			}
 		})
 	slices.SortFunc(mails, func(a, b imapMail) int { return int(a.UID) - int(b.UID) })
@@ -279,7 +289,7 @@ func (m *fetched) facts(header []byte) imapMail {
 	if !m.date.IsZero() {
 		date = m.date.Unix()
 	}
-	return imapMail{m.uid, date, emailDigest(header, m.date, m.size)}
+	return imapMail{UID: m.uid, Date: date, Digest: emailDigest(header, m.date, m.size)}
 }
 
 // fetchAll runs a FETCH and passes each result on. No literal may have more than limit
@@ -365,7 +375,7 @@ func (c *imapConn) wait(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 	}
 	if idle == nil {
-		return c.doWithTimeout("check the mailbox", func() error { return c.client.Noop().Wait() })
+		return c.noop()
 	}
 	return c.doWithTimeout("wait for emails", func() error {
 		if err := idle.Close(); err != nil {
@@ -373,6 +383,11 @@ func (c *imapConn) wait(ctx context.Context, d time.Duration) error {
 		}
 		return idle.Wait()
 	})
+}
+
+// noop lets the server look for new emails: some do not while they search.
+func (c *imapConn) noop() error {
+	return c.doWithTimeout("check the mailbox", func() error { return c.client.Noop().Wait() })
 }
 
 func (c *imapConn) changed(data *imapclient.UnilateralDataMailbox) {

@@ -265,15 +265,17 @@ func TestIMAPPauses(t *testing.T) {
 // TestIMAPTooManyFailures: if every email fails, the list of open ones stays short.
 func TestIMAPTooManyFailures(t *testing.T) {
 	t.Parallel()
-	var uids strings.Builder
+	var uids, all strings.Builder
 	rules := []step{}
 	for uid := 4; uid < 4+2*maxOpen; uid++ {
 		fmt.Fprintf(&uids, " %d", uid)
 		id := fmt.Sprint(uid)
+		fmt.Fprintf(&all, "* 1 FETCH (UID %d RFC822.SIZE 17 INTERNALDATE \"22-Nov-2026 10:00:00 +0000\" BODY[HEADER.FIELDS (MESSAGE-ID)] {2}\r\n\r\n)\r\n", uid)
 		rules = append(rules,
 			step{"UID FETCH " + id + " (UID BODY", "* 1 FETCH (UID " + id + " BODY[]<0> {17}\r\nSubject: mail\r\n\r\n)\r\nTAG OK\r\n"},
 			step{"UID FETCH " + id + " ", "* 1 FETCH (UID " + id + " RFC822.SIZE 17 INTERNALDATE \"22-Nov-2026 10:00:00 +0000\")\r\nTAG OK\r\n"})
 	}
+	rules = append([]step{{fmt.Sprintf("UID FETCH 4:%d ", 3+2*maxOpen), all.String() + "TAG OK\r\n"}}, rules...)
 	rules = append(rules, step{"UID SEARCH", "* SEARCH" + uids.String() + "\r\nTAG OK\r\n"})
 	f := newFakeIMAP(t, greeting, with(rules...)...)
 	state := &memoryState{}
@@ -421,4 +423,24 @@ func TestIMAPRenumbered(t *testing.T) {
 		r := &imapReader{IMAP: &IMAP{Now: func() time.Time { return now }}, position: position[imapState]{state: imapState{Seen: tt.seen}}}
 		require.Equal(t, tt.want, r.newSince(), tt.why)
 	}
+}
+
+// TestIMAPManyHeadersFail: if the headers of many emails cannot be read at once, the emails are taken
+// one by one.
+func TestIMAPManyHeadersFail(t *testing.T) {
+	t.Parallel()
+	const last = 4 + manyNew
+	var uids strings.Builder
+	rules := []step{{fmt.Sprintf("UID FETCH 4:%d ", last), "* 1 FETCH (UID 4 BODY[HEADER.FIELDS (MESSAGE-ID)] {9999999}\r\n"}}
+	for uid := 4; uid <= last; uid++ {
+		fmt.Fprintf(&uids, " %d", uid)
+		id := fmt.Sprint(uid)
+		rules = append(rules,
+			step{"UID FETCH " + id + " (UID BODY", "* 1 FETCH (UID " + id + " BODY[]<0> {17}\r\nSubject: mail\r\n\r\n)\r\nTAG OK\r\n"},
+			step{"UID FETCH " + id + " ", "* 1 FETCH (UID " + id + " RFC822.SIZE 17 INTERNALDATE \"22-Nov-2026 10:00:00 +0000\")\r\nTAG OK\r\n"})
+	}
+	rules = append(rules, step{"UID SEARCH", "* SEARCH" + uids.String() + "\r\nTAG OK\r\n"})
+	r := run(t, nil, newFakeIMAP(t, greeting, with(rules...)...).box(&memoryState{}, nil))
+	require.Len(t, r.subjects(manyNew+1), manyNew+1)
+	r.waitUntil("an error report", r.reported("fetch"))
 }

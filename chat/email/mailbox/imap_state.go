@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	maxOpen = 100       // with this many failed emails open, new ones are not fetched
+	maxOpen = 100       // with this many failed emails, new ones are not fetched
 	maxSeen = 200       // emails remembered in case the server renumbers all of them
 	overlap = time.Hour // how far arrival dates may be out of order
 )
@@ -41,6 +41,14 @@ type imapMail struct {
 	UID    uint32 `json:"uid"`
 	Date   int64  `json:"date"`  // of arrival, in seconds since 1970; 0: unknown
 	Digest string `json:"print"` // digest of the Message-ID, or else of date and size; "": unknown
+	Likely bool   `json:"likely,omitzero"`
+}
+
+func (m imapMail) likely() int {
+	if m.Likely {
+		return 1
+	}
+	return 0
 }
 
 func emailDigest(header []byte, date time.Time, size int64) string {
@@ -153,7 +161,12 @@ func (r *imapReader) newSince() int64 {
 // markDone records that an email is done; facts are empty if it no longer exists.
 func (r *imapReader) markDone(uid uint32, facts imapMail) {
 	r.advance(uid)
-	r.state.Open = slices.DeleteFunc(r.state.Open, func(m imapMail) bool { return m.UID == uid })
+	switch i := r.indexOpen(uid); {
+	case i == 0: // of many, the first is done first
+		r.state.Open = r.state.Open[1:]
+	case i > 0:
+		r.state.Open = slices.Delete(r.state.Open, i, i+1)
+	}
 	delete(r.retries, uid)
 	if facts.Digest != "" {
 		r.remember(facts)
@@ -166,13 +179,17 @@ func (r *imapReader) postpone(uid uint32, facts imapMail) {
 	r.advance(uid)
 	r.retries[uid] = r.retries[uid].Next(r.Now(), r.retryDelay, maxEmailDelay)
 	facts.UID = uid
-	i := slices.IndexFunc(r.state.Open, func(m imapMail) bool { return m.UID == uid })
+	i := r.indexOpen(uid)
 	if i < 0 {
 		r.state.Open = append(r.state.Open, facts)
 	} else if facts.Digest != "" {
 		r.state.Open[i] = facts
 	}
 	r.save()
+}
+
+func (r *imapReader) indexOpen(uid uint32) int {
+	return slices.IndexFunc(r.state.Open, func(m imapMail) bool { return m.UID == uid })
 }
 
 func (r *imapReader) advance(uid uint32) {

@@ -50,7 +50,15 @@ type position[T any] struct {
 	state   T
 	dirty   bool  // state has changes that are not saved
 	unsaved error // why the last save failed
+	size    int   // of the last save, in bytes
+	savedAt time.Time
 }
+
+// A large state is saved at most once in that time while emails are taken.
+const (
+	largeState   = 64 << 10
+	saveInterval = time.Second
+)
 
 // load reads the state, and says whether there is one. An unreadable state is an error, not a
 // first start: a first start would skip emails.
@@ -83,6 +91,13 @@ func (p *position[T]) load() (bool, error) {
 // save writes the state if it changed. A failed save does not stop the source: replies
 // that are here must count. The next change or scan saves again.
 func (p *position[T]) save() {
+	if p.size < largeState || time.Since(p.savedAt) >= saveInterval {
+		p.flush()
+	}
+}
+
+// flush is save without a limit.
+func (p *position[T]) flush() {
 	if !p.dirty {
 		return
 	}
@@ -90,11 +105,18 @@ func (p *position[T]) save() {
 	if err == nil {
 		err = p.store.Save(data)
 	}
-	p.dirty, p.unsaved = err != nil, nil
+	p.dirty, p.unsaved, p.size, p.savedAt = err != nil, nil, len(data), time.Now()
 	if err != nil {
 		p.unsaved = fmt.Errorf("save the %s's state: %w", p.what, err)
 	}
 }
+
+// While more emails than manyNew wait, those that are likely answers come first, and new ones
+// are looked for after every lookInterval of them.
+const (
+	manyNew      = 50
+	lookInterval = 50
+)
 
 // Incoming is an email that arrived.
 type Incoming struct {

@@ -31,6 +31,10 @@ type Maildir struct {
 	State   State           // which emails were taken; required
 	Changes <-chan struct{} // hints that an email arrived; nil: none
 
+	// Likely says whether the header of an email looks like an answer. If many emails are new,
+	// these come first. nil: none.
+	Likely func(header []byte) bool
+
 	// Report gets nil after each scan without an error, else the error; may be nil.
 	Report func(error)
 
@@ -73,11 +77,12 @@ func (b *Maildir) Run(ctx context.Context, take func(context.Context, Incoming) 
 	}
 	c := *b
 	c.Now = nowFunc(b.Now)
-	r := &maildirReader{Maildir: &c, take: take, position: position[maildirState]{store: b.State, what: "maildir"}, retries: map[string]Retry{}, gone: map[string]time.Time{}}
+	r := &maildirReader{Maildir: &c, take: take, position: position[maildirState]{store: b.State, what: "maildir"}, retries: map[string]Retry{}, others: map[string]bool{}, gone: map[string]time.Time{}}
 	if err := r.load(); err != nil {
 		return err
 	}
 	r.save()
+	defer r.flush()
 	return poll(ctx, b.Changes, r.untilNextScan, reporter(b.Report), func() error { return r.takeDue(ctx) })
 }
 
@@ -108,6 +113,8 @@ type maildirReader struct {
 	take func(context.Context, Incoming) error
 	position[maildirState]
 	retries map[string]Retry
+	others  map[string]bool      // of many new emails, those that do not look like answers
+	again   bool                 // the last scan left emails for the next one
 	gone    map[string]time.Time // when a taken name was first missing
 }
 
@@ -155,7 +162,28 @@ func (r *maildirReader) takeDue(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(r.unsaved, &Error{Stage: "read the maildir", Temporary: true, Err: err})
 	}
+	r.again = false
 	var waits failedEmails
+	start := time.Now()
+	for i, m := range r.due(d, &waits) {
+		if i%lookInterval == lookInterval-1 && r.arrived(start) {
+			r.again = true
+			break
+		}
+		if err := r.takeOne(ctx, m); err != nil {
+			waits.add(err)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+	r.dropGone(d)
+	r.flush()
+	return errors.Join(d.err(), waits.summary(), r.unsaved)
+}
+
+// due lists the emails to take: the oldest first, but of many those first that look like answers.
+func (r *maildirReader) due(d maildirScan, waits *failedEmails) (due []maildirMail) {
 	for _, m := range d.mails {
 		_, taken := r.isTaken(m.name)
 		switch {
@@ -163,23 +191,41 @@ func (r *maildirReader) takeDue(ctx context.Context) error {
 		case r.retries[m.name].At.After(r.Now()):
 			waits.add(nil)
 		default:
-			if err := r.takeOne(ctx, m); err != nil {
-				waits.add(err)
-			}
-		}
-		if ctx.Err() != nil {
-			return nil
+			due = append(due, m)
 		}
 	}
-	r.dropGone(d)
-	r.save()
-	return errors.Join(d.err(), waits.summary(), r.unsaved)
+	if len(due) <= manyNew || r.Likely == nil {
+		return due
+	}
+	var likely, others []maildirMail
+	for _, m := range due {
+		if !r.others[m.name] {
+			in, err := m.read(maxHeader)
+			r.others[m.name] = err == nil && !r.Likely(headerOf(in.Raw))
+		}
+		if r.others[m.name] {
+			others = append(others, m)
+		} else {
+			likely = append(likely, m)
+		}
+	}
+	return append(likely, others...)
+}
+
+// arrived says whether to scan for new emails before the others are taken.
+func (r *maildirReader) arrived(last time.Time) bool {
+	select {
+	case _, open := <-r.Changes:
+		return open
+	default:
+		return time.Since(last) > 3*time.Second
+	}
 }
 
 // takeOne takes an email. A missing file was renamed by a mail program: the next scan
 // finds its new name.
 func (r *maildirReader) takeOne(ctx context.Context, m maildirMail) error {
-	in, err := m.read()
+	in, err := m.read(MaxMail + 1)
 	if err == nil {
 		err = callTake(ctx, r.take, *in)
 	}
@@ -191,6 +237,7 @@ func (r *maildirReader) takeOne(ctx context.Context, m maildirMail) error {
 	}
 	r.setTaken(m.name)
 	delete(r.retries, m.name)
+	delete(r.others, m.name)
 	r.save()
 	return nil
 }
@@ -202,6 +249,7 @@ func (r *maildirReader) dropGone(d maildirScan) {
 		there[m.name] = true
 	}
 	maps.DeleteFunc(r.retries, func(name string, _ Retry) bool { return !there[name] })
+	maps.DeleteFunc(r.others, func(name string, _ bool) bool { return !there[name] })
 	r.state.Taken = slices.DeleteFunc(r.state.Taken, func(name string) bool {
 		since, gone := r.gone[name]
 		switch {
@@ -219,6 +267,9 @@ func (r *maildirReader) dropGone(d maildirScan) {
 }
 
 func (r *maildirReader) untilNextScan() time.Duration {
+	if r.again {
+		return 0
+	}
 	wait := cmp.Or(r.Every, 3*time.Second)
 	if r.Every == 0 && r.Changes != nil {
 		wait = 30 * time.Second
@@ -289,8 +340,8 @@ func openFolder(path string) (*os.File, error) {
 }
 
 // read opens the file without following a link or blocking on a pipe. Of a file that
-// is too large it reads only the header.
-func (m maildirMail) read() (*Incoming, error) {
+// is too large it reads only the header; of any at most so many bytes.
+func (m maildirMail) read(limit int64) (*Incoming, error) {
 	fail := func(err error) (*Incoming, error) {
 		return nil, fmt.Errorf("read %s: %w", logText(filepath.Join(m.folder, m.file)), err)
 	}
@@ -313,7 +364,6 @@ func (m maildirMail) read() (*Incoming, error) {
 		return fail(errors.New("not a regular file"))
 	}
 	in := &Incoming{Name: "maildir " + m.name, TooLarge: info.Size() > MaxMail}
-	limit := int64(MaxMail + 1)
 	if in.TooLarge {
 		limit = maxHeader
 	}

@@ -239,7 +239,7 @@ func TestMaildirHostile(t *testing.T) {
 
 	// Between the scan and the read, an email is replaced by something else.
 	for _, name := range []string{"link", "pipe", "folder"} {
-		_, err := maildirMail{name, filepath.Join(m.path, "new"), name}.read()
+		_, err := maildirMail{name, filepath.Join(m.path, "new"), name}.read(MaxMail + 1)
 		require.Error(t, err, name)
 	}
 	linked := newMaildir(t)

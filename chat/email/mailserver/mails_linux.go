@@ -90,6 +90,28 @@ func (v *Servers) Drop(t testing.TB, user string, raw []byte) string {
 	return file
 }
 
+// Recent is the number of emails that a full mailbox has: 50,000 in a long run.
+func Recent() int {
+	if os.Getenv("PERMESSO_SOAK") != "" {
+		return 50_000
+	}
+	return 2500
+}
+
+// Fill writes so many recent emails by others directly into a user's maildir.
+func (v *Servers) Fill(t testing.TB, user string, n int) {
+	t.Helper()
+	for i := range n {
+		id := fmt.Sprintf("<%d.%d@elsewhere.test>", time.Now().UnixNano(), i)
+		raw := fmt.Sprintf("Return-Path: <news@elsewhere.test>\nReceived: from elsewhere.test\nFrom: News %d <news@elsewhere.test>\nTo: %s\n"+
+			"Subject: News of the day %d\nDate: %s\nMessage-ID: %s\nReferences: <1%s <2%s\nContent-Type: text/plain; charset=utf-8\n\n%s",
+			i, user, i, time.Now().Format(time.RFC1123Z), id, id[1:], id[1:], strings.Repeat("Nothing happened today, too.\n", 40))
+		name := fmt.Sprintf("%d.M%dP%d.fill", time.Now().Unix(), time.Now().UnixNano(), os.Getpid())
+		write(t, filepath.Join(v.Maildir(user), "new", name), raw)
+	}
+	chownToServerUser(t, filepath.Join(v.Maildir(user), "new"))
+}
+
 // Inbox returns a user's emails as they arrive, existing ones first.
 type Inbox struct {
 	dir    string

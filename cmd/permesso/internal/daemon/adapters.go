@@ -57,7 +57,7 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 	}
 	post := NewMailSettings(cfg, s.app.Env, s.Layout.Keys())
 	c := &email.Adapter{
-		Addressing: post.Addressing(), FollowUp: cfg.FollowUp, Sender: post.Sender(), Verifier: post.authenticator(),
+		Addressing: post.Addressing(), FollowUp: cfg.FollowUp, Sender: post.Sender(), Verifier: post.Authenticator(),
 		Taken: stores[storeTaken], Tests: stores[StoreTests],
 		Ceiling: func(ws string) approval.Reversibility { return s.Current().EmailCeiling[ws] },
 		Log:     s.log.With().Str("via", emailChannel).Logger(),
@@ -181,7 +181,7 @@ func (m MailSettings) Box(position func(name string) mailbox.State, reports func
 	case m.IMAP.Address != "":
 		return m.Mailbox(position("imap"), reports("imap"))
 	case m.Maildir != "":
-		return &mailbox.Maildir{Path: m.Maildir, State: position("maildir"), Report: reports("maildir"), Changes: changes}
+		return &mailbox.Maildir{Path: m.Maildir, State: position("maildir"), Report: reports("maildir"), Changes: changes, Likely: m.Addressing().Likely}
 	}
 	return nil
 }
@@ -190,11 +190,12 @@ func (m MailSettings) Box(position func(name string) mailbox.State, reports func
 func (m MailSettings) Mailbox(state mailbox.State, report func(error)) *mailbox.IMAP {
 	return &mailbox.IMAP{
 		Address: m.IMAP.Address, Security: m.IMAP.Security, Username: m.IMAP.Username, Password: m.password(m.IMAP), AccessToken: m.accessToken(m.IMAP),
-		CAFile: m.IMAP.CAFile, Mailbox: m.IMAP.Mailbox, State: state, Report: report,
+		CAFile: m.IMAP.CAFile, Mailbox: m.IMAP.Mailbox, State: state, Report: report, Likely: m.Addressing().Likely,
 	}
 }
 
-func (m MailSettings) authenticator() *authentic.Authenticator {
+// Authenticator proves the sender of a reply.
+func (m MailSettings) Authenticator() *authentic.Authenticator {
 	return &authentic.Authenticator{AuthservID: m.AuthservID, Unnamed: m.Unnamed, DKIM: m.DKIM, TrustRelay: m.TrustRelay, Lookup: m.Lookup()}
 }
 

@@ -207,7 +207,7 @@ func SendTestEmail(ctx context.Context, a *console.Console, pos []string, timeou
 	if err != nil {
 		return console.Wrap(console.ExitError, err, hints.Of(err))
 	}
-	return reportTest(a, email.Examine(context.WithoutCancel(ctx), raw, m.Lookup()), who)
+	return reportTest(a, test.Examine(context.WithoutCancel(ctx), raw, m.Authenticator()), who)
 }
 
 // reportTest prints what a reply proves about its sender.
@@ -215,8 +215,8 @@ func reportTest(a *console.Console, f email.Findings, who approval.Approver) err
 	var b strings.Builder
 	write := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	write("received a reply: %q", f.Answer)
-	if f.Automatic != "" {
-		write("⚠       it would be ignored: %s", f.Automatic)
+	if f.Refused != "" {
+		write("⚠       such a reply would not be taken: %s", f.Refused)
 	}
 	if !f.Clear {
 		write("⚠       it does not begin with a code, so the channel would reply with the menu")
@@ -249,7 +249,11 @@ func reportTest(a *console.Console, f email.Findings, who approval.Approver) err
 	case f.Stated == "":
 		write("Set authserv_id only if your server removes incoming Authentication-Results with that name; dkim works without it.")
 	}
-	return a.Print(f, strings.TrimRight(b.String(), "\n"))
+	err := a.Print(f, strings.TrimRight(b.String(), "\n"))
+	if f.Refused != "" {
+		err = errors.Join(err, console.Fail(console.ExitError, "change what the line with ⚠ names, then repeat the test", "replies such as this one would not be taken"))
+	}
+	return err
 }
 
 // mailApprover returns the approver to test with.
