@@ -184,11 +184,12 @@ type Tap struct {
 
 // Said is a text that a user sent.
 type Said struct {
-	By      ID   // the author: an immutable ID that the service vouches for; "": the text decides nothing and gets no answer
+	By      ID   // the sender: an immutable ID that the service vouches for; "": the text decides nothing and gets no answer
 	Direct  bool // a person wrote it, here and now: it was not forwarded, edited, or sent on behalf of another
 	At      Address
 	Message ID
 	Text    string
+	Other   bool // it has no text, but something else that a user can send: a picture, a voice message
 	Group   bool // several people read this chat: a text must address the bot
 	ReplyTo ID   // the message that it replies to; "": none
 	// Buttons are the data of that message's buttons, if the service repeats them and the message is the bot's.

@@ -35,6 +35,8 @@ type catalog struct {
 	Placeholders map[string]string
 
 	Help           string
+	NotUnderstood  string
+	Forwarded      string
 	YourID         string
 	ChatID         string
 	ThreadID       string

@@ -118,7 +118,7 @@ func newRig(t testing.TB, places ...deliver.Place) *rig {
 	t.Cleanup(h.api.Close)
 	for id, name := range map[int64]string{ann: "Ann", bob: "Bob", carl: "Carl", eve: "Eve"} {
 		h.api.AddUser(botapi.User{ID: id, FirstName: name, Username: strings.ToLower(name)})
-		h.api.Say(id, id, "hello")
+		h.api.Open(id)
 	}
 	h.api.AddChat(botapi.Chat{ID: family, Type: botapi.Supergroup, Title: "Family"})
 	h.api.AddChat(botapi.Chat{ID: forum, Type: botapi.Supergroup, Title: "Forum", IsForum: true})

@@ -50,6 +50,7 @@ type Message struct {
 	Text            string                    `json:"text,omitempty"`
 	Entities        []Entity                  `json:"entities,omitempty"`
 	Document        *Document                 `json:"document,omitempty"`
+	Voice           *models.Voice             `json:"voice,omitempty"`
 	Caption         string                    `json:"caption,omitempty"`
 	CaptionEntities []Entity                  `json:"caption_entities,omitempty"`
 	TopicCreated    *models.ForumTopicCreated `json:"forum_topic_created,omitempty"`

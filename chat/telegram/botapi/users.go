@@ -20,6 +20,15 @@ func (s *Server) Say(user, chat int64, text string) Message {
 	return s.Post(chat, Message{From: &User{ID: user}, Text: text})
 }
 
+// Open lets the bot write to users who have written to it long ago.
+func (s *Server) Open(users ...int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range users {
+		s.mustChat(id).started = true
+	}
+}
+
 // Reply makes a user reply to a message of the chat.
 func (s *Server) Reply(user, chat int64, to int, text string) Message {
 	return s.Post(chat, Message{From: &User{ID: user}, Text: text, ReplyTo: &Message{ID: to}})
