@@ -76,14 +76,14 @@ func TestEveryPrivateMessageIsAnswered(t *testing.T) {
 	}
 }
 
-// A forwarded message decides nothing, and is answered in a private chat.
+// A forwarded or edited message decides nothing, and is answered in a private chat.
 func TestForwardedInPrivate(t *testing.T) {
 	h := newRig(t)
 	h.start()
 	k := keyIn(personal, 1)
 	h.ask(k, ann, postRequest)
 	got := h.waitForReply(h.api.Forward(ann, ann, bob, "approve a7000001"))
-	require.Equal(t, "A forwarded message decides nothing. Write the words yourself.", got.Text)
+	require.Equal(t, "A forwarded or edited message decides nothing. Write the words yourself.", got.Text)
 	require.Zero(t, h.handler.count(k))
 	require.Equal(t, "You are not an approver here.", h.waitForReply(h.api.Say(eve, eve, "hello?")).Text)
 }

@@ -20,12 +20,14 @@ func (s *Server) Say(user, chat int64, text string) Message {
 	return s.Post(chat, Message{From: &User{ID: user}, Text: text})
 }
 
-// Open lets the bot write to users who have written to it long ago.
+// Open lets the bot write to users: they have written to it long ago, and it has acknowledged that.
 func (s *Server) Open(users ...int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range users {
-		s.mustChat(id).started = true
+		r := s.mustChat(id)
+		r.started = true
+		s.put(r, Message{From: s.known(User{ID: id}), Text: "hello"})
 	}
 }
 
