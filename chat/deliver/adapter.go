@@ -33,7 +33,10 @@ type Traits struct {
 	MaxText int    // the length of a message in UTF-16 code units; 0: no limit
 	Buttons bool   // messages can have buttons
 	Edits   bool   // messages can be edited
-	Named   bool   // texts may begin with "@" and the bot's name, which the adapter passes to Inbox.SetName
+	// Delay is how long the service's limits delay a message to a chat. An edit leaves room for new messages. nil: no
+	// limits.
+	Delay func(chat ID, edit bool) time.Duration
+	Named bool // texts may begin with "@" and the bot's name, which the adapter passes to Inbox.SetName
 	// Letters composes the messages if they are letters; nil: they are not. See the package's section about them.
 	Letters  Composer
 	Outcomes bool // letters only: an approver who was asked and did not decide here gets the outcome

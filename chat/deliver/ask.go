@@ -170,9 +170,10 @@ func (s *session) queueCopy(k approval.Key, x *sentCopy, after time.Duration) {
 	}, after)
 }
 
-// syncCopy sends or edits one copy, step by step, until it matches the request's status.
+// syncCopy sends or edits one copy, step by step, until it matches the request's status. The edit of a card that was
+// decided meanwhile is a job of its own: new cards go first.
 func (s *session) syncCopy(ctx context.Context, k approval.Key, n int) error {
-	for range 10 { // more than the number of steps
+	for step := range 10 { // more than the number of steps
 		st, err := s.status(ctx, k)
 		if err != nil {
 			return fmt.Errorf("read status of %s: %w", k, err)
@@ -182,9 +183,13 @@ func (s *session) syncCopy(ctx context.Context, k approval.Key, n int) error {
 		if x == nil || !needsWork(p, x, st) {
 			return nil
 		}
-		if x.StaleReason != "" || !isPending(st.Story) {
+		switch closes := x.StaleReason != "" || !isPending(st.Story); {
+		case closes && step > 0:
+			s.queueCopy(k, x, 0)
+			return nil
+		case closes:
 			err = s.closeCard(ctx, k, x, st)
-		} else {
+		default:
 			err = s.advanceCard(ctx, k, x, st)
 		}
 		if err != nil {

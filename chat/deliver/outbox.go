@@ -43,6 +43,9 @@ type outbox struct {
 	retryUnit time.Duration // the first retry delay
 	// onDone gets the result of each job.
 	onDone func(chatID ID, err error)
+	// delay is how long the service's limits delay a job of that rank. A job that waits for them is not begun, so
+	// that one of a lower rank can come before it.
+	delay func(chatID ID, rank int) time.Duration
 
 	ctx    context.Context
 	wg     sync.WaitGroup
@@ -169,6 +172,9 @@ func (o *outbox) next(chatID ID, t *queue) (e *queuedJob, do func(context.Contex
 	}
 	if e == nil {
 		return nil, nil, wait
+	}
+	if limit := o.delay(chatID, e.rank); limit > 0 {
+		return nil, nil, min(wait, limit)
 	}
 	e.running, e.rerun = true, false
 	return e, e.do, 0

@@ -3,6 +3,7 @@ package deliver
 import (
 	"context"
 	"math"
+	"time"
 )
 
 // noTextLimit is the limit of a service without one.
@@ -13,6 +14,14 @@ func (s *session) maxText() int {
 		return s.traits.MaxText
 	}
 	return noTextLimit
+}
+
+// limitDelay is how long the service's limits delay a job. Answers and new cards do not wait for edits.
+func (s *session) limitDelay(chatID ID, rank int) time.Duration {
+	if s.traits.Delay == nil {
+		return 0
+	}
+	return s.traits.Delay(chatID, rank >= rankEdit)
 }
 
 // send sends a message, without buttons if the service has none.

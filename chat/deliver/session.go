@@ -58,7 +58,7 @@ func (c *Channel) newSession(ctx context.Context) (*session, error) {
 
 		missingSince: map[approval.Key]time.Time{}, reported: map[ID]bool{},
 	}
-	s.outbox.onDone = s.jobFinished
+	s.outbox.onDone, s.outbox.delay = s.jobFinished, s.limitDelay
 	s.warnings.since, s.warnings.logged = map[string]time.Time{}, map[string]time.Time{}
 	s.dispatcher.session, s.dispatcher.queues = s, map[string][]func(){}
 	s.dispatcher.idle = sync.NewCond(&s.dispatcher.mu)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-telegram/bot"
 	"github.com/go-telegram/bot/models"
@@ -85,6 +86,15 @@ func (a *api) wait(ctx context.Context, chatID int64) error {
 		return ctx.Err()
 	}
 	return a.limiter.Wait(ctx, chatID, chatID < 0)
+}
+
+// delay is how long the rate limits delay a message or an edit.
+func (a *api) delay(chatID deliver.ID, edit bool) time.Duration {
+	if a.limiter == nil {
+		return 0
+	}
+	n := chatID.Number()
+	return a.limiter.Delay(n, n < 0, edit)
 }
 
 func (a *api) callFailed(chatID int64, err error) error {
