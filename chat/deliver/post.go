@@ -29,7 +29,11 @@ func (s *session) send(ctx context.Context, to Address, m Message) (ID, error) {
 	if !s.traits.Buttons {
 		m.Buttons = nil
 	}
-	return s.Adapter.Send(ctx, to, m)
+	id, err := s.Adapter.Send(ctx, to, m)
+	if err == nil {
+		s.searches.noteSent(to.Chat, id)
+	}
+	return id, err
 }
 
 // edit replaces a message. Where messages cannot be edited, it keeps the old text: what users must learn is

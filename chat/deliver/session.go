@@ -27,6 +27,7 @@ type session struct {
 	listButtons listButtons
 	digests     digests
 	feeds       feeds
+	searches    searches
 	name        atomic.Pointer[string] // the bot's, once known
 	nameKnown   chan struct{}          // closed when the adapter has set it in this session
 	nameOnce    sync.Once
@@ -196,7 +197,7 @@ func (s *session) reconcileAll(ctx context.Context) {
 	for _, k := range s.sent.keys(names) {
 		switch p := s.sent.record(k); {
 		case asked[k] || p == nil || s.keptLetters(p):
-		case s.keptForLateTap(p):
+		case s.keptForLateTap(p) && !s.toSearch(p):
 			late[k] = p.CreatedAt
 		default:
 			s.reconcile(ctx, k)

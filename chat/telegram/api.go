@@ -73,6 +73,24 @@ func (a *api) edit(ctx context.Context, chatID int64, id deliver.ID, m deliver.M
 	return a.callFailed(chatID, err)
 }
 
+// disarm removes the buttons of a message and returns its text, "" if it is not the bot's or has no buttons.
+func (a *api) disarm(ctx context.Context, to deliver.Address, id deliver.ID) (text string, err error) {
+	chatID := to.Chat.Number()
+	if err := a.wait(ctx, chatID); err != nil {
+		return "", err
+	}
+	ctx, stop := context.WithTimeout(ctx, sendTimeout)
+	defer stop()
+	m, err := a.bot.EditMessageReplyMarkup(ctx, &bot.EditMessageReplyMarkupParams{ChatID: chatID, MessageID: int(id.Number()), ReplyMarkup: keyboard(nil)})
+	if errors.Is(err, bot.ErrorBadRequest) && classify(err) != deliver.Unreachable {
+		return "", nil // it is another's, it was deleted, or it had no buttons
+	}
+	if err != nil {
+		return "", a.callFailed(chatID, err)
+	}
+	return m.Text, nil
+}
+
 // answer answers a tap. Answers do not count against the rate limits.
 func (a *api) answer(ctx context.Context, id, text string, alert bool) error {
 	ctx, stop := context.WithTimeout(ctx, sendTimeout)
