@@ -36,8 +36,7 @@ type Traits struct {
 	// Delay is how long the service's limits delay a message to a chat. An edit leaves room for new messages. nil: no
 	// limits.
 	Delay func(chat ID, edit bool) time.Duration
-	// Disarm removes the buttons of a message and returns its text, "" if it is not the bot's or has no buttons. It is
-	// set if the IDs of a chat's messages are ascending numbers: see search. nil: such a message stays as it is.
+	// Disarm removes the buttons of a message and returns its text, "" if it is not the bot's. It is set if the IDs of a chat's messages are ascending numbers: see search. nil: such a message stays as it is.
 	Disarm func(ctx context.Context, to Address, id ID) (text string, err error)
 	Named  bool // texts may begin with "@" and the bot's name, which the adapter passes to Inbox.SetName
 	// Letters composes the messages if they are letters; nil: they are not. See the package's section about them.

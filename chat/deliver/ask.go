@@ -111,7 +111,7 @@ func (s *session) updateCopies(p *sentRecord, ws Workspace, k approval.Key, st s
 		case x == nil:
 			x = s.addCopy(p, to, st)
 			s.noteQuietRequest(ws, k)
-			if !s.flood.exceeded(ws.Name, to, s.now()) || x.TwoSteps {
+			if !s.flood.exceeded(ws.Name, to, s.now()) {
 				continue
 			}
 			var err error

@@ -105,14 +105,30 @@ func (s *session) search(k approval.Key, p *sentRecord, st status) {
 		return
 	}
 	for _, x := range p.Copies {
-		newer := p.find(func(y *sentCopy) bool { return y.Chat == x.Chat && y.Number > x.Number && y.Message != "" })
+		newer := s.newerMessage(p, x)
 		name := k.String() + " search " + string(x.Chat)
-		if !s.lost(x) || x.Searched || newer == nil || !s.searches.begin(name) {
+		if !s.lost(x) || x.Searched || newer == "" || !s.searches.begin(name) {
 			continue
 		}
-		c := &candidates{session: s, key: k, name: name, at: x.address(), next: newer.Message.Number(), short: st.label(k), since: p.CreatedAt}
+		c := &candidates{session: s, key: k, name: name, at: x.address(), next: newer.Number(), short: st.label(k), since: p.CreatedAt}
 		s.outbox.put(x.Chat, job{name: name, rank: rankEdit, do: c.step}, 0)
 	}
+}
+
+// newerMessage is the message that shows the request instead of a lost copy, "" if there is none yet.
+func (s *session) newerMessage(p *sentRecord, lost *sentCopy) ID {
+	for _, x := range p.Copies {
+		if x.Chat != lost.Chat || x.Number <= lost.Number {
+			continue
+		}
+		if d := s.digest(x.Digest); x.Message == "" && d != nil {
+			return d.Message
+		}
+		if x.Message != "" {
+			return x.Message
+		}
+	}
+	return ""
 }
 
 // candidates are the messages that a search looks at, from the newest to older ones.

@@ -67,28 +67,49 @@ func (a *api) edit(ctx context.Context, chatID int64, id deliver.ID, m deliver.M
 	_, err := a.bot.EditMessageText(ctx, &bot.EditMessageTextParams{
 		ChatID: chatID, MessageID: int(id.Number()), Text: text, Entities: entities, LinkPreviewOptions: noPreview(), ReplyMarkup: keyboard(m.Buttons),
 	})
-	if err != nil && strings.Contains(err.Error(), "message is not modified") {
+	if isUnchanged(err) {
 		return nil
 	}
 	return a.callFailed(chatID, err)
 }
 
-// disarm removes the buttons of a message and returns its text, "" if it is not the bot's or has no buttons.
+// disarm removes the buttons of a message and returns its text, "" if it is not the bot's. Only an edit that changes
+// something returns the text: a message without buttons gets one for a moment.
 func (a *api) disarm(ctx context.Context, to deliver.Address, id deliver.ID) (text string, err error) {
+	text, same, err := a.setButtons(ctx, to, id, nil)
+	if !same || err != nil {
+		return text, err
+	}
+	marker := [][]deliver.Button{{{Text: "…", Data: "none"}}}
+	if text, _, err = a.setButtons(ctx, to, id, marker); err != nil || text == "" {
+		return "", err
+	}
+	_, _, err = a.setButtons(ctx, to, id, nil)
+	return text, err
+}
+
+// setButtons replaces the buttons of a message of the bot, and returns its text; same: it has these already.
+func (a *api) setButtons(ctx context.Context, to deliver.Address, id deliver.ID, rows [][]deliver.Button) (text string, same bool, err error) {
 	chatID := to.Chat.Number()
 	if err := a.wait(ctx, chatID); err != nil {
-		return "", err
+		return "", false, err
 	}
 	ctx, stop := context.WithTimeout(ctx, sendTimeout)
 	defer stop()
-	m, err := a.bot.EditMessageReplyMarkup(ctx, &bot.EditMessageReplyMarkupParams{ChatID: chatID, MessageID: int(id.Number()), ReplyMarkup: keyboard(nil)})
-	if errors.Is(err, bot.ErrorBadRequest) && classify(err) != deliver.Unreachable {
-		return "", nil // it is another's, it was deleted, or it had no buttons
+	m, err := a.bot.EditMessageReplyMarkup(ctx, &bot.EditMessageReplyMarkupParams{ChatID: chatID, MessageID: int(id.Number()), ReplyMarkup: keyboard(rows)})
+	switch {
+	case err == nil:
+		return m.Text, false, nil
+	case isUnchanged(err):
+		return "", true, nil
+	case errors.Is(err, bot.ErrorBadRequest) && classify(err) != deliver.Unreachable:
+		return "", false, nil // it is another's, or it was deleted
 	}
-	if err != nil {
-		return "", a.callFailed(chatID, err)
-	}
-	return m.Text, nil
+	return "", false, a.callFailed(chatID, err)
+}
+
+func isUnchanged(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "message is not modified")
 }
 
 // answer answers a tap. Answers do not count against the rate limits.

@@ -117,14 +117,14 @@ func TestUnrecordedCard(t *testing.T) {
 }
 
 // The same, but the request is settled before the next session: a second card shows the outcome, and so does the first
-// one. If Telegram cannot be searched then, it is searched later.
+// one. The search survives lost answers and a restart.
 func TestUnrecordedCardOfASettledRequest(t *testing.T) {
 	h := newRig(t)
 	k := keyIn(personal, 1)
 	old := h.askForgetful(k)
 	h.decideAsOperator(k, approval.Denied)
 	h.waitForResponse(k)
-	h.api.Fail("editMessageReplyMarkup", botapi.Fault{Kind: botapi.BadGateway})
+	h.api.Fail("editMessageReplyMarkup", botapi.Fault{Kind: botapi.AnswerLost})
 	h.start()
 	h.waitForMessage(ann, "a second card", func(m botapi.Message) bool {
 		return m.ID > old.ID && strings.Contains(m.Text, "❌ Denied by operator:root") && m.Silent && len(m.Buttons()) == 0
