@@ -119,7 +119,7 @@ const (
 // Error is a failure of Send or Edit.
 type Error struct {
 	Class      Class
-	RetryAfter time.Duration // the service asks for this delay; 0: none
+	RetryAfter time.Duration // the service asks for this delay; 0: none. If Unreachable: when to try again
 	Hint       string        // what the operator can do
 	// Service says that the service failed, and not this message: no other one is tried until the next attempt.
 	Service bool
@@ -201,10 +201,12 @@ type Said struct {
 	Buttons []string
 }
 
-// Reach says that the bot was removed from a chat, or that it was added again or written to.
+// Reach says that the bot was removed from a chat, that it was added again or written to, or that the chat has a new
+// ID.
 type Reach struct {
-	Chat ID
-	Err  *Error // nil: the chat is reachable
+	Chat  ID
+	Moved ID     // the new ID; "": it has none
+	Err   *Error // nil: the chat is reachable
 }
 
 // Inbox is what an adapter gets for one run.
@@ -221,6 +223,9 @@ func (in *Inbox) SetName(name string) {
 	in.s.setName(name)
 	in.s.warnings.publishAgain()
 }
+
+// Moved takes over the new ID of a chat.
+func (in *Inbox) Moved(from, to ID) { in.s.chatMoved(from, to) }
 
 // Warn reports a problem to the operator until Clear is called with its name.
 func (in *Inbox) Warn(name, what, hint string) { in.s.warnings.set(name, what, hint) }

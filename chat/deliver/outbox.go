@@ -229,7 +229,11 @@ func (o *outbox) retryDelay(tries int, err error) time.Duration {
 		wait *= time.Duration(min(1<<min(tries, 10), maxRetryUnits))
 	}
 	var e *Error
-	if errors.As(err, &e) {
+	switch {
+	case !errors.As(err, &e) || e.RetryAfter == 0:
+	case e.Class == Unreachable:
+		wait = e.RetryAfter
+	default:
 		wait = max(wait, 4*e.RetryAfter/3)
 	}
 	return wait*3/4 + time.Duration(rand.Int64N(int64(wait/2)+1)) //nolint:gosec // no secret depends on it

@@ -28,6 +28,8 @@ type session struct {
 	digests     digests
 	feeds       feeds
 	searches    searches
+	moves       moves
+	reached     sync.Once // a message got through
 	name        atomic.Pointer[string] // the bot's, once known
 	nameKnown   chan struct{}          // closed when the adapter has set it in this session
 	nameOnce    sync.Once
@@ -63,7 +65,7 @@ func (c *Channel) newSession(ctx context.Context) (*session, error) {
 	s.warnings.since, s.warnings.logged = map[string]time.Time{}, map[string]time.Time{}
 	s.dispatcher.session, s.dispatcher.queues = s, map[string][]func(){}
 	s.dispatcher.idle = sync.NewCond(&s.dispatcher.mu)
-	if err := errors.Join(s.sent.load(s.workspaceNames()), s.loadDigests()); err != nil {
+	if err := errors.Join(s.loadMoves(), s.sent.load(s.workspaceNames()), s.loadDigests()); err != nil {
 		s.log(fmt.Errorf("read sent records: %w", err))
 	}
 	if name, err := c.State.Get(nameFile); err == nil {
@@ -136,7 +138,7 @@ func (s *session) watch(ctx context.Context) {
 			}
 			s.handleHint(ctx, k)
 		case k := <-s.touched:
-			s.reconcile(ctx, k)
+			s.handleHint(ctx, k)
 		case <-tick.C:
 			s.reconcileAll(ctx)
 		}
@@ -159,6 +161,9 @@ func (s *session) touch(k approval.Key) {
 	default:
 	}
 }
+
+// touchAll asks for all requests to be reconciled soon.
+func (s *session) touchAll() { s.touch(approval.Key{}) }
 
 // Every decisionPasses passes, the decisions of pending requests are read as well.
 const decisionPasses = 4
@@ -206,6 +211,7 @@ func (s *session) reconcileAll(ctx context.Context) {
 	s.removeOldest(late)
 	s.firstPass = false
 	s.clearChatWarnings()
+	s.warnMoved()
 	s.refreshDigests()
 	s.sendMorningMessages()
 	s.warnUnasked(waiting)

@@ -21,6 +21,7 @@ type api struct {
 	bot     *bot.Bot
 	limiter *Limiter // nil: no rate limits
 	token   string
+	moved   func(from, to deliver.ID) // a group has become a supergroup
 }
 
 // send sends a message and returns its ID.
@@ -140,6 +141,10 @@ func (a *api) callFailed(chatID int64, err error) error {
 	if a.limiter != nil {
 		a.limiter.NoteError(chatID, err)
 	}
+	var moved *bot.MigrateError
+	if errors.As(err, &moved) {
+		a.moved(deliver.NumberID(chatID), deliver.NumberID(int64(moved.MigrateToChatID)))
+	}
 	return a.failed(err)
 }
 
@@ -152,7 +157,11 @@ func (a *api) failed(err error) error {
 	if class == deliver.BadCredentials {
 		return &deliver.Error{Class: class, Hint: "get the token from @BotFather and write it to the token file", Err: errToken}
 	}
-	return &deliver.Error{Class: class, Hint: hintFor(err), Err: Redact(a.token, err)}
+	failure := &deliver.Error{Class: class, Hint: hintFor(err), Err: Redact(a.token, err)}
+	if strings.Contains(err.Error(), "TOPIC_CLOSED") {
+		failure.RetryAfter = reopenedWithin
+	}
+	return failure
 }
 
 func replyTo(id int) *models.ReplyParameters {
@@ -217,6 +226,9 @@ func classify(err error) deliver.Class {
 	}
 	return deliver.Unknown
 }
+
+// reopenedWithin is how often a closed topic is tried. Telegram does not always say that it was reopened.
+const reopenedWithin = 20 * time.Second
 
 const memberHint = "in a private chat write /start to the bot and unblock it; in a group add it again"
 

@@ -66,7 +66,7 @@ func (c *Adapter) Open(ctx context.Context, in *deliver.Inbox) (deliver.Traits, 
 	if err != nil {
 		return deliver.Traits{}, err
 	}
-	if s.api = (&api{bot: b, limiter: &Limiter{}, token: c.Token}); c.noLimits {
+	if s.api = (&api{bot: b, limiter: &Limiter{}, token: c.Token, moved: in.Moved}); c.noLimits {
 		s.api.limiter = nil
 	}
 	if c.Webhook != nil {

@@ -73,6 +73,8 @@ func (s *session) event(u *models.Update) (e deliver.Event) {
 	switch {
 	case u.CallbackQuery != nil:
 		e.Tap = s.tap(u.CallbackQuery)
+	case u.Message != nil && u.Message.MigrateToChatID != 0:
+		e.Reach = &deliver.Reach{Chat: deliver.NumberID(u.Message.Chat.ID), Moved: deliver.NumberID(u.Message.MigrateToChatID)}
 	case u.Message != nil:
 		e.Said = s.said(u.Message)
 	case u.MyChatMember != nil:

@@ -92,6 +92,9 @@ func (s *Server) address(c *call, r *chatState, m *Message) {
 		if _, ok := r.topics[thread]; !ok {
 			panic(badRequest("message thread not found"))
 		}
+		if r.closed[thread] {
+			panic(badRequest("TOPIC_CLOSED"))
+		}
 		m.ThreadID, m.IsTopicMessage = thread, true
 		m.ReplyTo = replied(r.messages[thread-1])
 	}

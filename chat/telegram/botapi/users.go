@@ -31,6 +31,13 @@ func (s *Server) Open(users ...int64) {
 	}
 }
 
+// Forget drops the updates that the bot has not taken, as Telegram does after a day.
+func (s *Server) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue.updates = nil
+}
+
 // Reply makes a user reply to a message of the chat.
 func (s *Server) Reply(user, chat int64, to int, text string) Message {
 	return s.Post(chat, Message{From: &User{ID: user}, Text: text, ReplyTo: &Message{ID: to}})
