@@ -73,6 +73,7 @@ type Message struct {
 	ReplyTo  ID         // the message that it replies to; "": none
 	Silent   bool       // no notification sound
 	Prompt   string     // it opens a reply, with this in the empty field; "": it does not
+	More     string     // of a card: how to say more than the buttons do, for a line above the codes
 	Complete bool       // it shows everything that would run
 
 	// For letters only.

@@ -12,6 +12,7 @@ type catalog struct {
 	ShowAll, Undo, Why        string
 
 	LongMenu       string
+	SayMore        string
 	InDocument     string
 	Verdicts       map[approval.Verdict]string
 	Scopes         map[approval.Scope]string

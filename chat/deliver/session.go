@@ -29,7 +29,7 @@ type session struct {
 	feeds       feeds
 	searches    searches
 	moves       moves
-	reached     sync.Once // a message got through
+	reached     sync.Once              // a message got through
 	name        atomic.Pointer[string] // the bot's, once known
 	nameKnown   chan struct{}          // closed when the adapter has set it in this session
 	nameOnce    sync.Once

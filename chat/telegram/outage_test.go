@@ -44,7 +44,8 @@ func TestOutages(t *testing.T) {
 			h.waitFor("a recorded card", func() bool { return strings.Contains(h.record(k), `"state":"sent"`) })
 			cards := h.api.State().FromBot(ann)
 			require.Len(t, cards, tc.copies)
-			h.tap(ann, cards[0], "✅ Once") // also one whose message ID was not recorded
+			b, _ := h.waitForEdit(cards[0], "approve buttons", approving).Button("✅ Once")
+			h.waitForAnswer(h.api.TapData(ann, ann, cards[0].ID, b.CallbackData)) // also one whose message ID was not recorded
 			require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
 			require.Equal(t, 1, h.handler.count(k))
 			h.waitForText(cards[0], "✅ Approved by ann")

@@ -249,10 +249,13 @@ func TestRealKillsTelegram(t *testing.T) {
 	approver.Go(func() { k.tapLoop(ctx) })
 	rounds := telegramRounds()
 	for i := range rounds {
+		if i%3 == 0 {
+			w.api.Fail("sendMessage", botapi.Fault{Kind: botapi.AnswerHangs, Times: 1})
+		}
 		d := w.serve()
 		r := k.submit(i)
 		switch i % 3 {
-		case 0:
+		case 0: // it dies before it knows the message's ID
 			k.awaitCall(r, "sendMessage")
 		case 1:
 			k.awaitCall(r, "editMessageText")
@@ -260,6 +263,7 @@ func TestRealKillsTelegram(t *testing.T) {
 			time.Sleep(time.Duration(150+random.IntN(750)) * time.Millisecond)
 		}
 		d.kill()
+		w.api.ClearFaults()
 	}
 	stop()
 	approver.Wait()

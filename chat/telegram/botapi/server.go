@@ -147,6 +147,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	result, refused := s.do(name, r)
+	if fault != nil && fault.Kind == AnswerHangs {
+		s.hang(w, r)
+		return
+	}
 	if fault != nil && fault.Kind == AnswerLost || refused != nil && refused.Code == 0 {
 		closeConnection(w)
 		return
