@@ -52,6 +52,7 @@ type tapRequest struct {
 	busy      bool // a tap waits for its answer
 	answers   []string
 	confirmed bool // one answer was a confirmation
+	waits     bool // the approver does not look at it yet: a tap would reveal its message's ID
 }
 
 // tapLoop taps on every open card until ctx ends.
@@ -85,7 +86,7 @@ func (k *tapKillRig) nextTap(m botapi.Message) *tapRequest {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	r := k.asked[shortOf(m)]
-	if r == nil || r.busy || r.confirmed {
+	if r == nil || r.busy || r.confirmed || r.waits {
 		return nil
 	}
 	r.busy = true
@@ -122,7 +123,7 @@ func (k *tapKillRig) tap(r *tapRequest, m botapi.Message) {
 // submit submits request i.
 func (k *tapKillRig) submit(i int) *tapRequest {
 	ws := fmt.Sprintf("w%02d", i%len(k.chats))
-	r := &tapRequest{ws: ws, id: client.NewID(), tool: []string{"post", "once"}[i%2], deny: i%5 == 4}
+	r := &tapRequest{ws: ws, id: client.NewID(), tool: []string{"post", "once"}[i%2], deny: i%5 == 4, waits: i%3 == 0}
 	k.mu.Lock()
 	k.asked[approval.ShortID(r.id)] = r
 	k.mu.Unlock()
@@ -130,15 +131,24 @@ func (k *tapKillRig) submit(i int) *tapRequest {
 	return r
 }
 
-// awaitCall waits until the fake has answered a call about a request, at most two seconds.
+// awaitCall waits until the fake has answered a call about a request, for a while.
 func (k *tapKillRig) awaitCall(r *tapRequest, method string) {
-	ctx, stop := context.WithTimeout(k.t.Context(), 2*time.Second)
+	ctx, stop := context.WithTimeout(k.t.Context(), maxSettling)
 	defer stop()
 	_ = k.api.Await(ctx, func(s botapi.State) bool { // a kill at any other moment is as good
 		return slices.ContainsFunc(s.Calls, func(c botapi.Call) bool {
 			return c.Method == method && strings.Contains(c.Params["text"], approval.ShortID(r.id))
 		})
 	})
+}
+
+// lookAtAll makes the approver decide all requests.
+func (k *tapKillRig) lookAtAll() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range k.asked {
+		r.waits = false
+	}
 }
 
 // awaitShown waits until every card in every chat shows the state of its request.
@@ -270,6 +280,7 @@ func TestRealKillsTelegram(t *testing.T) {
 	left := k.open()
 	d := w.serve()
 	shown := k.awaitShown()
+	k.lookAtAll()
 
 	ctx, stop = context.WithCancel(t.Context())
 	approver.Go(func() { k.tapLoop(ctx) })

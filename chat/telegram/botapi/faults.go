@@ -13,12 +13,12 @@ type FaultKind int
 
 // Only AnswerLost and AnswerHangs execute the call.
 const (
-	Offline    FaultKind = iota // closes the connection without an answer
-	TooMany                     // 429 with retry_after
-	BadGateway                  // 502 with an HTML page
-	Hang                        // no answer until the client gives up
-	AnswerLost                  // executes the call, then closes the connection without an answer
-	AnswerHangs                 // executes the call, then gives no answer until the client gives up
+	Offline     FaultKind = iota // closes the connection without an answer
+	TooMany                      // 429 with retry_after
+	BadGateway                   // 502 with an HTML page
+	Hang                         // no answer until the client gives up
+	AnswerLost                   // executes the call, then closes the connection without an answer
+	AnswerHangs                  // executes the call, then gives no answer until the client gives up
 )
 
 func (k FaultKind) String() string {
