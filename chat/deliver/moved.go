@@ -79,8 +79,11 @@ func (s *session) warnMoved() {
 			}
 			name := movedWarningPrefix + ws.Name + " " + string(to.Chat)
 			found[name] = true
-			s.warnings.set(name, fmt.Sprintf("%s chat %s has a new id, %s; cards go there", s.traits.Service, to.Chat, now),
-				fmt.Sprintf("write into the configuration, under [workspaces.%s]: %s = { chat_id = %s }", ws.Name, s.Name, now))
+			hint := fmt.Sprintf("configure %s as the chat id of %s", now, ws.Name)
+			if s.Configure != nil {
+				hint = s.Configure(ws.Name, now)
+			}
+			s.warnings.set(name, fmt.Sprintf("%s chat %s has a new id, %s; cards go there", s.traits.Service, to.Chat, now), hint)
 		}
 	}
 	for _, name := range s.warnings.names() {

@@ -251,6 +251,9 @@ func (h *rig) channel() *channel {
 			return s
 		},
 		Foot: func() string { return "log 1042 9f3c" },
+		Configure: func(ws string, chat deliver.ID) string {
+			return fmt.Sprintf("write under [workspaces.%s]: telegram = { chat_id = %s }", ws, chat)
+		},
 		Problem: func(what, _ string) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
