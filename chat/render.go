@@ -203,6 +203,11 @@ func (w *messages) choices(approve bool) string {
 	return strings.Join(parts, " · ")
 }
 
+// ListsCodes reports whether a line of the menu only lists codes, so that it says nothing that decides.
+func (c Card) ListsCodes(line string) bool {
+	return c.messages != nil && (line == c.messages.choices(true) || line == c.messages.choices(false))
+}
+
 // Menus lists the lines of all the menus that cards may have, in a language, but for the
 // sentences of grants.
 func Menus(language string) (lines []string) {

@@ -33,7 +33,12 @@ type Traits struct {
 	MaxText int    // the length of a message in UTF-16 code units; 0: no limit
 	Buttons bool   // messages can have buttons
 	Edits   bool   // messages can be edited
-	Named   bool   // texts may begin with "@" and the bot's name, which the adapter passes to Inbox.SetName
+	// Delay is how long the service's limits delay a message to a chat. An edit leaves room for new messages. nil: no
+	// limits.
+	Delay func(chat ID, edit bool) time.Duration
+	// Disarm removes the buttons of a message and returns its text, "" if it is not the bot's. It is set if the IDs of a chat's messages are ascending numbers: see search. nil: such a message stays as it is.
+	Disarm func(ctx context.Context, to Address, id ID) (text string, err error)
+	Named  bool // texts may begin with "@" and the bot's name, which the adapter passes to Inbox.SetName
 	// Letters composes the messages if they are letters; nil: they are not. See the package's section about them.
 	Letters  Composer
 	Outcomes bool // letters only: an approver who was asked and did not decide here gets each outcome
@@ -71,6 +76,7 @@ type Message struct {
 	ReplyTo  ID         // the message that it replies to; "": none
 	Silent   bool       // no notification sound
 	Prompt   string     // it opens a reply, with this in the empty field; "": it does not
+	More     string     // of a card: how to say more than the buttons do, for a line above the codes
 	Complete bool       // it shows everything that would run
 
 	// For letters only.
@@ -118,7 +124,7 @@ const (
 // Error is a failure of Send or Edit.
 type Error struct {
 	Class      Class
-	RetryAfter time.Duration // the service asks for this delay; 0: none
+	RetryAfter time.Duration // the service asks for this delay; 0: none. If Unreachable: when to try again
 	Hint       string        // what the operator can do
 	// Service says that the service failed, and not this message: no other one is tried until the next attempt.
 	Service bool
@@ -188,21 +194,24 @@ type Tap struct {
 
 // Said is a text that a user sent.
 type Said struct {
-	By      ID   // the author: an immutable ID that the service vouches for; "": the text decides nothing and gets no answer
+	By      ID   // the sender: an immutable ID that the service vouches for; "": the text decides nothing and gets no answer
 	Direct  bool // a person wrote it, here and now: it was not forwarded, edited, or sent on behalf of another
 	At      Address
 	Message ID
 	Text    string
+	Other   bool // it has no text, but something else that a user can send: a picture, a voice message
 	Group   bool // several people read this chat: a text must address the bot
 	ReplyTo ID   // the message that it replies to; "": none
 	// Buttons are the data of that message's buttons, if the service repeats them and the message is the bot's.
 	Buttons []string
 }
 
-// Reach says that the bot was removed from a chat, or that it was added again or written to.
+// Reach says that the bot was removed from a chat, that it was added again or written to, or that the chat has a new
+// ID.
 type Reach struct {
-	Chat ID
-	Err  *Error // nil: the chat is reachable
+	Chat  ID
+	Moved ID     // the new ID; "": it has none
+	Err   *Error // nil: the chat is reachable
 }
 
 // Inbox is what an adapter gets for one run.
@@ -219,6 +228,9 @@ func (in *Inbox) SetName(name string) {
 	in.s.setName(name)
 	in.s.warnings.publishAgain()
 }
+
+// Moved takes over the new ID of a chat.
+func (in *Inbox) Moved(from, to ID) { in.s.chatMoved(from, to) }
 
 // Warn reports a problem to the operator until Clear is called with its name.
 func (in *Inbox) Warn(name, what, hint string) { in.s.warnings.set(name, what, hint) }

@@ -38,6 +38,7 @@ func (s *session) ask(ws Workspace, k approval.Key, st status) error {
 		}
 		s.warnUndeliverable(k, x, st)
 	}
+	s.search(k, p, st)
 	return nil
 }
 
@@ -125,6 +126,13 @@ func (s *session) updateCopies(p *sentRecord, ws Workspace, k approval.Key, st s
 }
 
 // addCopy adds a copy to send, and removes the oldest possibly sent ones beyond the limit.
+//
+// Normally a card is sent with its buttons, in one call. If the daemon dies before it has recorded the message's ID,
+// a card with live buttons is in the chat that nothing can edit. So a copy that replaces a possibly sent one takes
+// two steps: it is sent without approve buttons, and gets them by an edit once its ID is durable. Then search finds the first
+// one below it. To send every card in two steps would leave nothing to find. But Telegram counts an edit as a
+// message, and allows one a second in a chat: each card would need three instead of two, and the twentieth of a burst
+// would have its buttons after 37 seconds instead of 17.
 func (s *session) addCopy(p *sentRecord, to Place, st status) *sentCopy {
 	doubts := 0
 	for _, x := range slices.Backward(p.Copies) {
@@ -134,7 +142,9 @@ func (s *session) addCopy(p *sentRecord, to Place, st status) *sentCopy {
 			}
 		}
 	}
-	return p.add(s.id, to, verbs(st.Pending))
+	x := p.add(s.id, to, verbs(st.Pending))
+	x.TwoSteps = doubts > 0 && s.traits.Disarm != nil
+	return x
 }
 
 // needsWork reports whether a copy has to be sent or edited. It is cheap: it renders nothing.
@@ -170,9 +180,10 @@ func (s *session) queueCopy(k approval.Key, x *sentCopy, after time.Duration) {
 	}, after)
 }
 
-// syncCopy sends or edits one copy, step by step, until it matches the request's status.
+// syncCopy sends or edits one copy, step by step, until it matches the request's status. The edit of a card that was
+// decided meanwhile is a job of its own: new cards go first.
 func (s *session) syncCopy(ctx context.Context, k approval.Key, n int) error {
-	for range 10 { // more than the number of steps
+	for step := range 10 { // more than the number of steps
 		st, err := s.status(ctx, k)
 		if err != nil {
 			return fmt.Errorf("read status of %s: %w", k, err)
@@ -182,9 +193,13 @@ func (s *session) syncCopy(ctx context.Context, k approval.Key, n int) error {
 		if x == nil || !s.needsWork(p, x, st) {
 			return nil
 		}
-		if x.StaleReason != "" || !isPending(st.Story) {
+		switch closes := x.StaleReason != "" || !isPending(st.Story); {
+		case closes && step > 0:
+			s.queueCopy(k, x, 0)
+			return nil
+		case closes:
 			err = s.closeCard(ctx, k, x, st)
-		} else {
+		default:
 			err = s.advanceCard(ctx, k, x, st)
 		}
 		if err != nil {
@@ -199,6 +214,9 @@ func (s *session) advanceCard(ctx context.Context, k approval.Key, x *sentCopy, 
 	switch {
 	case x.Message == "":
 		return s.sendCard(ctx, k, x, st)
+	case x.TwoSteps:
+		// Written first, so that the message's ID is durable.
+		return s.sent.update(k, changeCopy(x.Number, func(y *sentCopy) { y.TwoSteps = false }))
 	case x.Phase == phasePartial && x.ShowAll && !x.FullyShown:
 		return s.sendDocument(ctx, k, x, st)
 	}
@@ -229,7 +247,7 @@ func phaseOf(x *sentCopy) phase {
 // sendCard sends a card. If it is unknown whether it was sent, a copy with other buttons is sent too, and both
 // are accepted.
 func (s *session) sendCard(ctx context.Context, k approval.Key, x *sentCopy, st status) error {
-	msg := s.card(st.Pending, x)
+	msg := s.card(st.Pending, firstStep(x))
 	id, err := s.send(ctx, x.address(), msg.silent(s.isQuiet(k)))
 	if err != nil && ClassOf(err) == Unknown && ctx.Err() == nil {
 		return s.replaceMaybeSent(k, x, st, err)
@@ -239,8 +257,20 @@ func (s *session) sendCard(ctx context.Context, k approval.Key, x *sentCopy, st 
 	}
 	return s.sent.updateSent(k, changeCopy(x.Number, func(y *sentCopy) {
 		y.Message, y.SentAt, y.FullyShown, y.ShownHash = id, s.now().UTC(), msg.Complete, msg.hash()
-		y.Phase = phaseOf(y)
+		if y.Phase = phaseOf(y); y.TwoSteps {
+			y.Phase = phaseUnsent
+		}
 	}))
+}
+
+// firstStep leaves a copy of two steps the buttons that start nothing.
+func firstStep(x *sentCopy) *sentCopy {
+	if !x.TwoSteps {
+		return x
+	}
+	first := *x
+	first.Nonces = map[string]string{"3": x.Nonces["3"], "?": x.Nonces["?"], verbWhy: x.Nonces[verbWhy], verbAll: x.Nonces[verbAll]}
+	return &first
 }
 
 func (s *session) replaceMaybeSent(k approval.Key, x *sentCopy, st status, why error) error {

@@ -12,6 +12,7 @@ type catalog struct {
 	ShowAll, Undo, Why        string
 
 	LongMenu       string
+	SayMore        string
 	InDocument     string
 	Verdicts       map[approval.Verdict]string
 	Scopes         map[approval.Scope]string
@@ -36,6 +37,8 @@ type catalog struct {
 	Placeholders map[string]string
 
 	Help           string
+	NotUnderstood  string
+	Forwarded      string
 	YourID         string
 	ChatID         string
 	ThreadID       string

@@ -11,8 +11,7 @@ import (
 )
 
 // ownCommand splits a command that only this channel has into its word and the rest; word is "" if it is none.
-// Without a slash or the bot's name before it, it must stand alone in a private chat: in a group, people use
-// such words in conversation.
+// In a group it needs a slash or the bot's name before it: people use such words in conversation.
 func (w *incomingText) ownCommand() (word, rest string) {
 	text, called := w.text, w.slash
 	if first, after, _ := strings.Cut(text, " "); strings.HasPrefix(first, "@") {
@@ -23,11 +22,11 @@ func (w *incomingText) ownCommand() (word, rest string) {
 	if i := strings.IndexAny(text, " \t\r\n"); i >= 0 {
 		text, rest = text[:i], strings.Trim(text[i:], " \t\r\n")
 	}
-	if !called && (w.Group || rest != "") {
+	if !called && w.Group {
 		return "", ""
 	}
 	switch word = strings.ToLower(text); word {
-	case "start", "help", "pending", "last", "grants", "pause", "resume", "show":
+	case "start", "help", "pending", "last", "grants", "pause", "resume", "show", "status":
 		return word, rest
 	}
 	return "", ""
@@ -69,6 +68,8 @@ func (w *incomingText) handleOwnCommand(ctx context.Context) bool {
 			return false
 		}
 		w.replyWith(w.pendingList(ctx, w.listRequest(), 0))
+	case "status":
+		w.replyWith(w.statusMessage(ctx))
 	case "last":
 		w.replyWith(w.lastDecided(ctx))
 	case "grants":
@@ -85,6 +86,22 @@ func (w *incomingText) handleOwnCommand(ctx context.Context) bool {
 
 func (w *incomingText) listRequest() listRequest {
 	return listRequest{w.person, w.At, w.workspaces, w.language}
+}
+
+// statusMessage says which workspaces are paused, and lists the pending requests.
+func (w *incomingText) statusMessage(ctx context.Context) Message {
+	t := w.renderer(w.language)
+	var lines []string
+	for _, name := range w.workspaces {
+		line := chat.Format(t.NotPaused, "workspace", chat.Escape(name))
+		if paused := t.PauseLine(name, w.now()); paused != "" {
+			line = chat.Escape(name) + ": " + paused
+		}
+		lines = append(lines, line)
+	}
+	msg := w.pendingList(ctx, w.listRequest(), 0)
+	msg.Lines = append(lines, msg.Lines...)
+	return msg
 }
 
 // lastDecided lists the last decisions.

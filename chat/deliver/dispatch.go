@@ -98,7 +98,7 @@ func (s *session) queueName(e Event) string {
 	return ""
 }
 
-// handle runs one event's handler. The event is done when its effect is durable. After a panic it is tried
+// handle runs one event's handler. The event is done when its effect is durable, and a tap is answered. After a panic it is tried
 // again, at most maxTries times. A handler that has begun runs to its end, even if the run ends.
 func (in *dispatcher) handle(e Event, try int) {
 	s := in.session
@@ -133,7 +133,15 @@ func (in *dispatcher) handle(e Event, try int) {
 	}
 	switch {
 	case e.Tap != nil:
-		s.handleTap(ctx, *e.Tap)
+		answered := s.handleTap(ctx, *e.Tap)
+		s.outbox.wg.Go(func() {
+			if <-answered {
+				s.finish(e)
+			} else {
+				e.done(false) // the next run answers it
+			}
+		})
+		return
 	case e.Said != nil:
 		s.handleSaid(ctx, *e.Said)
 	case e.Reach != nil:

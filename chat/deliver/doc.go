@@ -10,7 +10,8 @@
 // request without a sent record has not been asked yet. The record is created first, with a random 128-bit
 // nonce for each button, and is durable before a message is sent. So a tap is understood even if the daemon
 // died between sending a card and recording its message ID. If it is unknown whether a card was sent, a second
-// card with other buttons is sent, and both are accepted. When the request is settled, every copy is edited to
+// card with other buttons is sent, and both are accepted. It gets its approve buttons by an edit once its message ID
+// is durable. Where IDs are ascending numbers, the first card is searched for below it. When the request is settled, every copy is edited to
 // show the decision, its buttons are removed, and then the record is removed. If an approval created a grant,
 // its card keeps an Undo button for a day. Where messages cannot be edited, the outcome is a new message.
 //
@@ -31,6 +32,8 @@
 // record is kept for 30 days, so that a late reply is recognized.
 //
 // # Decisions
+//
+// In a private chat every text gets an answer. A tap is done when its answer was sent: else the next run answers it.
 //
 // A button's data is a verb and a nonce. The sent record must have both. The tap must come from the message
 // that the record names, in a configured chat, and from an approver's ID. A text counts only if the user wrote

@@ -14,6 +14,7 @@ func (s *session) jobFinished(chatID ID, err error) {
 	case err == nil, class == Gone: // people delete messages, too
 		s.warnings.clear(chatWarning(chatID))
 		s.warnings.clear("sending")
+		s.reached.Do(s.warnings.publishAgain) // a report of an earlier session may be outdated
 	case serviceFailed(err):
 		s.warnings.set("sending", s.Name+": cannot send: "+err.Error(), hintFor(err))
 	case class == Unreachable:

@@ -21,28 +21,23 @@ type incomingText struct {
 	language       string
 }
 
-// handleSaid handles a user's text. Texts that do not address the bot are ignored.
+// handleSaid handles a user's text. In a private chat each one is answered; in a group, texts that do not address
+// the bot are ignored.
 func (s *session) handleSaid(ctx context.Context, m Said) {
 	s.outbox.retryNow(m.At.Chat) // a user's message may mean that the chat is reachable again
 	w := &incomingText{session: s, Said: m, chatWorkspaces: s.workspacesAt(m.At), person: s.person(m.By)}
 	w.language = languageIn(w.chatWorkspaces, m.At.Chat)
-	var ours bool
-	if w.text, w.slash, ours = StripSlash(m.Text, s.botNames()); !ours || w.text == "" {
-		return
-	}
-	at, replied := s.cardRepliedTo(m)
-	if !w.isAddressed(replied) {
-		return
-	}
-	if !m.Direct {
-		if m.By != "" && len(w.chatWorkspaces) > 0 {
-			w.refuseSender(approval.Key{})
-		}
-		return
-	}
 	w.workspaces = s.mayDecideIn(w.chatWorkspaces, w.person)
+	var ours bool
+	w.text, w.slash, ours = StripSlash(m.Text, s.botNames())
+	at, replied := s.cardRepliedTo(m)
+	if !w.isAddressed(replied, ours) {
+		return
+	}
 	switch {
-	case w.handleStart():
+	case !m.Direct:
+		w.handleIndirect()
+	case (!replied || w.slash) && w.handleStart():
 	case len(w.workspaces) == 0 && replied && w.decidesNothing(at):
 	case len(w.workspaces) == 0:
 		w.refuseSender(at.key)
@@ -94,10 +89,15 @@ func (s *session) cardRepliedTo(m Said) (at messageRef, replied bool) {
 	return at, replied
 }
 
-// isAddressed reports whether a message is for the bot: a reply to a card, a command, or a text that begins
-// with the bot's name.
-func (w *incomingText) isAddressed(replied bool) bool {
-	if replied || w.slash {
+// isAddressed reports whether a message is for the bot: anything in a private chat; in a group a reply to a card, a
+// command, or a text that begins with the bot's name.
+func (w *incomingText) isAddressed(replied, ours bool) bool {
+	switch {
+	case !w.Group:
+		return w.Text != "" || w.Other
+	case !ours || w.text == "":
+		return false
+	case replied || w.slash:
 		return true
 	}
 	m := chat.Message{Text: w.text, Bots: w.botNames()}
@@ -108,6 +108,24 @@ func (w *incomingText) isAddressed(replied bool) bool {
 // decidesNothing reports whether a reply to a card is no decision, from any author.
 func (w *incomingText) decidesNothing(at messageRef) bool {
 	return chat.Parse(w.text, chat.Context{Reply: true, ID: at.key.ID, Bots: w.botNames()}).Kind == chat.Unclear
+}
+
+// handleIndirect handles a text that no person wrote here and now: it decides nothing.
+func (w *incomingText) handleIndirect() {
+	switch {
+	case w.By == "" || w.Group && len(w.chatWorkspaces) == 0:
+	case w.Group || len(w.workspaces) == 0:
+		w.refuseSender(approval.Key{})
+	default:
+		w.explain(catalogFor(w.language).Forwarded)
+	}
+}
+
+// explain answers a text that does nothing, at a limited rate.
+func (w *incomingText) explain(text string) {
+	if w.refusals.count(w.By, w.now()) {
+		w.replyText(text)
+	}
 }
 
 // refuseSender sends the neutral refusal, at a limited rate.
@@ -216,6 +234,11 @@ func (w *incomingText) handleCommand(ctx context.Context) {
 	if r.Acted {
 		w.notePauseTold(ctx, r.Key, w.At)
 		w.touch(r.Key)
+	}
+	if r.Ignore && !w.Group {
+		t := catalogFor(w.language)
+		w.explain(t.NotUnderstood + "\n" + t.Help)
+		return
 	}
 	w.replyText(r.Text)
 }

@@ -43,6 +43,9 @@ type outbox struct {
 	retryUnit time.Duration // the first retry delay
 	// onDone gets the result of each job.
 	onDone func(chatID ID, err error)
+	// delay is how long the service's limits delay a job of that rank. A job that waits for them is not begun, so
+	// that one of a lower rank can come before it.
+	delay func(chatID ID, rank int) time.Duration
 
 	ctx    context.Context
 	wg     sync.WaitGroup
@@ -170,6 +173,9 @@ func (o *outbox) next(chatID ID, t *queue) (e *queuedJob, do func(context.Contex
 	if e == nil {
 		return nil, nil, wait
 	}
+	if limit := o.delay(chatID, e.rank); limit > 0 {
+		return nil, nil, min(wait, limit)
+	}
 	e.running, e.rerun = true, false
 	return e, e.do, 0
 }
@@ -223,7 +229,11 @@ func (o *outbox) retryDelay(tries int, err error) time.Duration {
 		wait *= time.Duration(min(1<<min(tries, 10), maxRetryUnits))
 	}
 	var e *Error
-	if errors.As(err, &e) {
+	switch {
+	case !errors.As(err, &e) || e.RetryAfter == 0:
+	case e.Class == Unreachable:
+		wait = e.RetryAfter
+	default:
 		wait = max(wait, 4*e.RetryAfter/3)
 	}
 	return wait*3/4 + time.Duration(rand.Int64N(int64(wait/2)+1)) //nolint:gosec // no secret depends on it

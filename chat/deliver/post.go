@@ -3,6 +3,7 @@ package deliver
 import (
 	"context"
 	"math"
+	"time"
 )
 
 // noTextLimit is the limit of a service without one.
@@ -15,12 +16,24 @@ func (s *session) maxText() int {
 	return noTextLimit
 }
 
+// limitDelay is how long the service's limits delay a job. Answers and new cards do not wait for edits.
+func (s *session) limitDelay(chatID ID, rank int) time.Duration {
+	if s.traits.Delay == nil {
+		return 0
+	}
+	return s.traits.Delay(chatID, rank >= rankEdit)
+}
+
 // send sends a message, without buttons if the service has none.
 func (s *session) send(ctx context.Context, to Address, m Message) (ID, error) {
 	if !s.traits.Buttons {
 		m.Buttons = nil
 	}
-	return s.Adapter.Send(ctx, to, m)
+	id, err := s.Adapter.Send(ctx, to, m)
+	if err == nil {
+		s.searches.noteSent(to.Chat, id)
+	}
+	return id, err
 }
 
 // edit replaces a message. Where messages cannot be edited, it keeps the old text: what users must learn is

@@ -164,9 +164,11 @@ func (s *session) warnUnasked(waiting []approval.StoredPending) {
 		"decide them on another channel")
 }
 
-// handleReach notes that the bot was removed from a chat, or added again.
+// handleReach notes that the bot was removed from a chat, or added again, or that the chat has a new ID.
 func (s *session) handleReach(r Reach) {
 	switch {
+	case r.Moved != "":
+		s.chatMoved(r.Chat, r.Moved)
 	case len(s.workspacesInChat(r.Chat)) == 0:
 	case r.Err != nil:
 		s.warnUnreachable(r.Chat, r.Err)

@@ -53,16 +53,21 @@ func (s *session) renderer(language string) renderer {
 // everything is shown: in this text or, if shown is set, in a document.
 func Card(style chat.Style, w *approval.Pending, nonces map[string]string, maxText int, shown bool) Message {
 	p := renderer{style, catalogFor(style.Language), maxText}
+	more := p.SayMore
+	if w.Type == approval.TypeQuestion {
+		more = "" // the menu says it
+	}
+	p.maxText -= chat.Units(more) + 1
 	c := withTabs(p.Card(w))
 	fitted, all := p.fit(c)
 	if c.Blocked != "" {
-		return Message{Card: &fitted, Buttons: p.buttons(w, withoutApproval(nonces), true)}
+		return Message{Card: &fitted, More: more, Buttons: p.buttons(w, withoutApproval(nonces), true)}
 	}
 	if shown && !all {
 		c.Menu = slices.Concat([]string{p.InDocument}, c.Menu)
 		fitted, _ = p.fit(c)
 	}
-	return Message{Card: &fitted, Complete: all, Buttons: p.buttons(w, nonces, all || shown)}
+	return Message{Card: &fitted, More: more, Complete: all, Buttons: p.buttons(w, nonces, all || shown)}
 }
 
 // withTabs writes tabs as in one line, \t: a service may show a space instead. No text of a card has that sign for

@@ -27,6 +27,7 @@ type sentIndex struct {
 	messages    map[messageKey]messageRef
 	removedKeys []approval.Key // removed last, oldest first
 	removed     map[approval.Key]*sentRecord
+	held        map[approval.Key]int // how many unanswered taps need the record
 }
 
 // buttonRef is the meaning of a button's nonce.
@@ -54,7 +55,7 @@ const maxRemoved = 500
 func newSentIndex(store chat.SentStore) *sentIndex {
 	return &sentIndex{
 		store: store, loaded: map[string]bool{}, buttons: map[string]buttonRef{}, messages: map[messageKey]messageRef{},
-		records: map[approval.Key]*sentRecord{}, removed: map[approval.Key]*sentRecord{},
+		records: map[approval.Key]*sentRecord{}, removed: map[approval.Key]*sentRecord{}, held: map[approval.Key]int{},
 	}
 }
 
@@ -188,9 +189,32 @@ func (b *sentIndex) rewrite(k approval.Key, change func(p *sentRecord) error, ea
 	return nil
 }
 
-// remove deletes a record. Its buttons stay known for a while.
+// hold keeps a record until release: after a restart its tap must be understood again.
+func (b *sentIndex) hold(k approval.Key) (release func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held[k]++
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.held[k]--; b.held[k] == 0 {
+			delete(b.held, k)
+		}
+	}
+}
+
+func (b *sentIndex) isHeld(k approval.Key) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.held[k] > 0
+}
+
+// remove deletes a record, unless it is held: the next pass tries again. Its buttons stay known for a while.
 func (b *sentIndex) remove(k approval.Key) error {
 	defer b.lock(k).Unlock()
+	if b.isHeld(k) {
+		return nil
+	}
 	if err := b.store.Remove(k); err != nil {
 		return err
 	}

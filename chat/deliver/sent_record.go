@@ -42,14 +42,16 @@ type sentCopy struct {
 	Message     ID                `json:"message_id,omitzero"`
 	SentAt      time.Time         `json:"sent_at,omitzero"`
 	Phase       phase             `json:"phase,omitzero"`
-	ShownHash   string            `json:"shown,omitzero"`    // of the last text sent, to avoid needless edits
-	FullyShown  bool              `json:"whole,omitzero"`    // everything that would run was shown in this chat
-	ShowAll     bool              `json:"show_all,omitzero"` // a user tapped Show all
-	MaybeSent   bool              `json:"doubtful,omitzero"` // it is unknown whether it was sent; another copy replaces it
-	StaleReason string            `json:"stale,omitzero"`    // why it is no longer valid, though the request is pending
-	Digest      string            `json:"digest,omitzero"`   // it is a line of that digest
-	CardWanted  bool              `json:"opened,omitzero"`   // … and a user asked for the card as well
-	SessionID   string            `json:"life"`              // the session that created it
+	ShownHash   string            `json:"shown,omitzero"`     // of the last text sent, to avoid needless edits
+	FullyShown  bool              `json:"whole,omitzero"`     // everything that would run was shown in this chat
+	ShowAll     bool              `json:"show_all,omitzero"`  // a user tapped Show all
+	MaybeSent   bool              `json:"doubtful,omitzero"`  // it is unknown whether it was sent; another copy replaces it
+	Searched    bool              `json:"searched,omitzero"`  // … and its message was searched for
+	TwoSteps    bool              `json:"two_steps,omitzero"` // it replaces such a one: its approve buttons follow, see addCopy
+	StaleReason string            `json:"stale,omitzero"`     // why it is no longer valid, though the request is pending
+	Digest      string            `json:"digest,omitzero"`    // it is a line of that digest
+	CardWanted  bool              `json:"opened,omitzero"`    // … and a user asked for the card as well
+	SessionID   string            `json:"life"`               // the session that created it
 	Prompts     []prompt          `json:"prompts,omitzero"`
 	RecalledAt  time.Time         `json:"recalled,omitzero"`
 	Reminded    bool              `json:"reminded,omitzero"`

@@ -28,6 +28,9 @@ type session struct {
 	digests     digests
 	feeds       feeds
 	limited     limitedCounts
+	searches    searches
+	moves       moves
+	reached     sync.Once              // a message got through
 	name        atomic.Pointer[string] // the bot's, once known
 	nameKnown   chan struct{}          // closed when the adapter has set it in this session
 	nameOnce    sync.Once
@@ -60,11 +63,11 @@ func (c *Channel) newSession(ctx context.Context) (*session, error) {
 
 		missingSince: map[approval.Key]time.Time{}, reported: map[ID]bool{},
 	}
-	s.outbox.onDone = s.jobFinished
+	s.outbox.onDone, s.outbox.delay = s.jobFinished, s.limitDelay
 	s.warnings.since, s.warnings.logged = map[string]time.Time{}, map[string]time.Time{}
 	s.dispatcher.session, s.dispatcher.queues = s, map[string][]func(){}
 	s.dispatcher.idle = sync.NewCond(&s.dispatcher.mu)
-	if err := errors.Join(s.sent.load(s.workspaceNames()), s.loadDigests()); err != nil {
+	if err := errors.Join(s.loadMoves(), s.sent.load(s.workspaceNames()), s.loadDigests()); err != nil {
 		s.log(fmt.Errorf("read sent records: %w", err))
 	}
 	if name, err := c.State.Get(nameFile); err == nil {
@@ -137,7 +140,7 @@ func (s *session) watch(ctx context.Context) {
 			}
 			s.handleHint(ctx, k)
 		case k := <-s.touched:
-			s.reconcile(ctx, k)
+			s.handleHint(ctx, k)
 		case <-tick.C:
 			s.reconcileAll(ctx)
 		}
@@ -160,6 +163,9 @@ func (s *session) touch(k approval.Key) {
 	default:
 	}
 }
+
+// touchAll asks for all requests to be reconciled soon.
+func (s *session) touchAll() { s.touch(approval.Key{}) }
 
 // Every decisionPasses passes, the decisions of pending requests are read as well.
 const decisionPasses = 4
@@ -198,7 +204,7 @@ func (s *session) reconcileAll(ctx context.Context) {
 	for _, k := range s.sent.keys(names) {
 		switch p := s.sent.record(k); {
 		case asked[k] || p == nil || s.keptLetters(p):
-		case s.keptForLateTap(p):
+		case s.keptForLateTap(p) && !s.toSearch(p):
 			late[k] = p.CreatedAt
 		default:
 			s.reconcile(ctx, k)
@@ -208,6 +214,7 @@ func (s *session) reconcileAll(ctx context.Context) {
 	s.remind(ctx, waiting)
 	s.firstPass = false
 	s.clearChatWarnings()
+	s.warnMoved()
 	s.refreshDigests()
 	s.sendMorningMessages()
 	s.tellLimited()

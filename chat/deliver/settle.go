@@ -85,6 +85,11 @@ func (s *session) settle(k approval.Key, p *sentRecord, st status) error {
 	if s.traits.Letters != nil {
 		return s.settleLetters(k, p, st)
 	}
+	if err := s.replaceLost(k, p, st); err != nil {
+		return err
+	}
+	p = s.sent.record(k)
+	s.search(k, p, st)
 	var after time.Duration
 	if st.targetPhase(p, &sentCopy{}) == phaseDecided {
 		after = outcomeDelay
@@ -142,6 +147,9 @@ func (s *session) closeCard(ctx context.Context, k approval.Key, x *sentCopy, st
 	}
 	shown := x.ShownHash
 	// Without edits, the decision was not sent though its hash was stored: the outcome may have the same text.
+	if x.TwoSteps && x.Message == "" {
+		return s.sendSettled(ctx, k, x, to, s.finalMessage(k, p, x, st))
+	}
 	if msg := s.finalMessage(k, p, x, st); x.Message != "" && (msg.hash() != shown || !s.traits.Edits) {
 		shown = msg.hash()
 		err := s.showOutcome(ctx, x, to, msg, st)

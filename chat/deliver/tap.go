@@ -10,8 +10,12 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 )
 
-// tapTimeout is how long a tap stays unanswered while its decision is written.
-const tapTimeout = 2 * time.Second
+const (
+	// tapTimeout is how long a tap stays unanswered while its decision is written.
+	tapTimeout = 2 * time.Second
+	// maxAnswering is how long an answer is retried: then the user's program no longer waits for it.
+	maxAnswering = time.Minute
+)
 
 // incomingTap is a user's tap on a button.
 type incomingTap struct {
@@ -23,11 +27,28 @@ type incomingTap struct {
 
 	mu       sync.Mutex
 	answered bool
+	ended    chan bool // false: the run ended before the answer was sent
+	release  func()    // the record
 }
 
-// handleTap handles a tap. It trusts only the user's ID, the chat, and a nonce that this channel created.
-func (s *session) handleTap(ctx context.Context, q Tap) {
-	t := &incomingTap{session: s, Tap: q, person: s.person(q.By)}
+// handleTap handles a tap, and returns a channel that says whether the answer was sent. It trusts only the user's
+// ID, the chat, and a nonce that this channel created.
+func (s *session) handleTap(ctx context.Context, q Tap) (sent <-chan bool) {
+	t := &incomingTap{session: s, Tap: q, person: s.person(q.By), ended: make(chan bool, 1)}
+	_, n, _ := strings.Cut(q.Data, ":")
+	at, _, _ := s.sent.findButton(n)
+	release := s.sent.hold(at.key)
+	t.release = func() {
+		release()
+		s.touch(at.key)
+	}
+	t.handle(ctx)
+	t.answer("", false) // if nothing else was
+	return t.ended
+}
+
+func (t *incomingTap) handle(ctx context.Context) {
+	s, q := t.session, t.Tap
 	if q.At.Chat == "" {
 		t.refuseTap(approval.Key{})
 		return
@@ -61,13 +82,34 @@ func (t *incomingTap) answer(text string, alert bool) (first bool) {
 		return false
 	}
 	t.answered = true
-	ctx := t.outbox.ctx
 	t.outbox.wg.Go(func() {
-		if err := t.Answer(ctx, text, alert); err != nil && !never(err) && ctx.Err() == nil {
-			t.log(err) // a late answer is rejected, which is harmless
+		done := t.sendAnswer(t.outbox.ctx, text, alert)
+		if done {
+			t.release()
 		}
+		t.ended <- done
 	})
 	return true
+}
+
+// sendAnswer sends the answer, and retries it. It returns false if the run ended first. A late answer is rejected,
+// which is harmless.
+func (t *incomingTap) sendAnswer(ctx context.Context, text string, alert bool) (done bool) {
+	for tries, end := 0, time.Now().Add(maxAnswering); ; tries++ {
+		err := t.Answer(ctx, text, alert)
+		if ctx.Err() != nil {
+			return err == nil
+		}
+		if err == nil || never(err) || time.Now().After(end) {
+			return true
+		}
+		t.log(err)
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(t.outbox.retryDelay(min(tries, 3), err)):
+		}
+	}
 }
 
 // notify answers the tap or, if it was already answered, writes to the chat.

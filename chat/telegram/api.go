@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-telegram/bot"
 	"github.com/go-telegram/bot/models"
@@ -20,6 +21,7 @@ type api struct {
 	bot     *bot.Bot
 	limiter *Limiter // nil: no rate limits
 	token   string
+	moved   func(from, to deliver.ID) // a group has become a supergroup
 }
 
 // send sends a message and returns its ID.
@@ -66,10 +68,49 @@ func (a *api) edit(ctx context.Context, chatID int64, id deliver.ID, m deliver.M
 	_, err := a.bot.EditMessageText(ctx, &bot.EditMessageTextParams{
 		ChatID: chatID, MessageID: int(id.Number()), Text: text, Entities: entities, LinkPreviewOptions: noPreview(), ReplyMarkup: keyboard(m.Buttons),
 	})
-	if err != nil && strings.Contains(err.Error(), "message is not modified") {
+	if isUnchanged(err) {
 		return nil
 	}
 	return a.callFailed(chatID, err)
+}
+
+// disarm removes the buttons of a message and returns its text, "" if it is not the bot's. Only an edit that changes
+// something returns the text: a message without buttons gets one for a moment.
+func (a *api) disarm(ctx context.Context, to deliver.Address, id deliver.ID) (text string, err error) {
+	text, same, err := a.setButtons(ctx, to, id, nil)
+	if !same || err != nil {
+		return text, err
+	}
+	marker := [][]deliver.Button{{{Text: "…", Data: "none"}}}
+	if text, _, err = a.setButtons(ctx, to, id, marker); err != nil || text == "" {
+		return "", err
+	}
+	_, _, err = a.setButtons(ctx, to, id, nil)
+	return text, err
+}
+
+// setButtons replaces the buttons of a message of the bot, and returns its text; same: it has these already.
+func (a *api) setButtons(ctx context.Context, to deliver.Address, id deliver.ID, rows [][]deliver.Button) (text string, same bool, err error) {
+	chatID := to.Chat.Number()
+	if err := a.wait(ctx, chatID); err != nil {
+		return "", false, err
+	}
+	ctx, stop := context.WithTimeout(ctx, sendTimeout)
+	defer stop()
+	m, err := a.bot.EditMessageReplyMarkup(ctx, &bot.EditMessageReplyMarkupParams{ChatID: chatID, MessageID: int(id.Number()), ReplyMarkup: keyboard(rows)})
+	switch {
+	case err == nil:
+		return m.Text, false, nil
+	case isUnchanged(err):
+		return "", true, nil
+	case errors.Is(err, bot.ErrorBadRequest) && classify(err) != deliver.Unreachable:
+		return "", false, nil // it is another's, or it was deleted
+	}
+	return "", false, a.callFailed(chatID, err)
+}
+
+func isUnchanged(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "message is not modified")
 }
 
 // answer answers a tap. Answers do not count against the rate limits.
@@ -87,9 +128,22 @@ func (a *api) wait(ctx context.Context, chatID int64) error {
 	return a.limiter.Wait(ctx, chatID, chatID < 0)
 }
 
+// delay is how long the rate limits delay a message or an edit.
+func (a *api) delay(chatID deliver.ID, edit bool) time.Duration {
+	if a.limiter == nil {
+		return 0
+	}
+	n := chatID.Number()
+	return a.limiter.Delay(n, n < 0, edit)
+}
+
 func (a *api) callFailed(chatID int64, err error) error {
 	if a.limiter != nil {
 		a.limiter.NoteError(chatID, err)
+	}
+	var moved *bot.MigrateError
+	if errors.As(err, &moved) {
+		a.moved(deliver.NumberID(chatID), deliver.NumberID(int64(moved.MigrateToChatID)))
 	}
 	return a.failed(err)
 }
@@ -103,7 +157,11 @@ func (a *api) failed(err error) error {
 	if class == deliver.BadCredentials {
 		return &deliver.Error{Class: class, Hint: "get the token from @BotFather and write it to the token file", Err: errToken}
 	}
-	return &deliver.Error{Class: class, Hint: hintFor(err), Err: Redact(a.token, err)}
+	failure := &deliver.Error{Class: class, Hint: hintFor(err), Err: Redact(a.token, err)}
+	if strings.Contains(err.Error(), "TOPIC_CLOSED") {
+		failure.RetryAfter = reopenedWithin
+	}
+	return failure
 }
 
 func replyTo(id int) *models.ReplyParameters {
@@ -169,6 +227,9 @@ func classify(err error) deliver.Class {
 	return deliver.Unknown
 }
 
+// reopenedWithin is how often a closed topic is tried. Telegram does not always say that it was reopened.
+const reopenedWithin = 20 * time.Second
+
 const memberHint = "in a private chat write /start to the bot and unblock it; in a group add it again"
 
 func hintFor(err error) string {
@@ -184,7 +245,7 @@ func hintFor(err error) string {
 
 // menuCommands are the commands in the bot's menu, in its order.
 func menuCommands() []string {
-	return []string{"pending", "last", "grants", "pause", "resume", "help"}
+	return []string{"pending", "status", "last", "grants", "pause", "resume", "help"}
 }
 
 // setCommands sets the bot's command menu.

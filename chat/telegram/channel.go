@@ -66,7 +66,7 @@ func (c *Adapter) Open(ctx context.Context, in *deliver.Inbox) (deliver.Traits, 
 	if err != nil {
 		return deliver.Traits{}, err
 	}
-	if s.api = (&api{bot: b, limiter: &Limiter{}, token: c.Token}); c.noLimits {
+	if s.api = (&api{bot: b, limiter: &Limiter{}, token: c.Token, moved: in.Moved}); c.noLimits {
 		s.api.limiter = nil
 	}
 	if c.Webhook != nil {
@@ -77,7 +77,7 @@ func (c *Adapter) Open(ctx context.Context, in *deliver.Inbox) (deliver.Traits, 
 	c.current = s
 	s.naming.Go(s.fetchName) // replayed texts may wait for the name
 	s.replay()
-	return deliver.Traits{Service: "Telegram", MaxText: maxText, Buttons: true, Edits: true, Named: true}, nil
+	return deliver.Traits{Service: "Telegram", MaxText: maxText, Buttons: true, Edits: true, Named: true, Delay: s.api.delay, Disarm: s.api.disarm}, nil
 }
 
 // Listen implements deliver.Adapter. Its error says that Telegram rejected the token.

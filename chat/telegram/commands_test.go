@@ -205,7 +205,7 @@ func TestLast(t *testing.T) {
 func TestCommandMenu(t *testing.T) {
 	h := newRig(t)
 	h.start()
-	h.waitForState("the command menu", func(s botapi.State) bool { return len(s.Commands["it"]) == 6 && len(s.Commands[""]) == 6 })
+	h.waitForState("the command menu", func(s botapi.State) bool { return len(s.Commands["it"]) == 7 && len(s.Commands[""]) == 7 })
 }
 
 // Alert sends to every place of a workspace.

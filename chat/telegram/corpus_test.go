@@ -87,11 +87,13 @@ func (h *rig) runCase(c updateCase, k approval.Key) {
 	if c.Before == "" {
 		h.start()
 	}
-	h.waitFor("an empty journal", func() bool {
+	journaled := func() bool {
 		names, err := h.channel().Updates.List()
 		return err == nil && !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "update-") })
-	})
+	}
+	h.waitFor("an empty journal", journaled)
 	h.checkCase(c, k, place, query, card)
+	h.waitFor("an empty journal", journaled)
 	h.stopChannel()
 	h.settleCase(k)
 }

@@ -3,6 +3,7 @@ package telegram
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -80,4 +81,51 @@ func marked(text string, entities []models.MessageEntity) string {
 		}
 	}
 	return b.String()
+}
+
+// Only the codes, the commands and the foot are folded: never what decides.
+func TestNothingThatDecidesIsFolded(t *testing.T) {
+	for _, k := range cardtest.Kinds() {
+		for _, language := range []string{"en", "it"} {
+			style := cardtest.Style(t, false)
+			style.Language = language
+			card := style.Card(k.Pending)
+			text, entities := layOut(deliver.Card(style, k.Pending, nil, maxText, false))
+			units, folded := utf16.Encode([]rune(text)), 0
+			for _, e := range entities {
+				if e.Type != fold {
+					continue
+				}
+				folded++
+				for line := range strings.SplitSeq(string(utf16.Decode(units[e.Offset:e.Offset+e.Length])), "\n") {
+					require.True(t, line == card.Typed || line == card.Foot || card.ListsCodes(line), "%s: %q", k.Name, line)
+				}
+				require.Equal(t, len(units), e.Offset+e.Length, "nothing is below")
+			}
+			require.Equal(t, 1, folded, k.Name)
+		}
+	}
+}
+
+// The README shows a card as a person sees it.
+func TestReadmeShowsACard(t *testing.T) {
+	style := cardtest.Style(t, false)
+	style.Foot = "log 1042 9f3c"
+	nonces := map[string]string{"1": "n", "2": "n", "3": "n", "4": "n", "5": "n", "6": "n", "?": "n", "why": "n"}
+	for _, k := range cardtest.Kinds() {
+		if k.Name != "post" {
+			continue
+		}
+		msg := deliver.Card(style, k.Pending, nonces, maxText, false)
+		text, _ := layOut(msg)
+		for _, row := range msg.Buttons {
+			text += "\n"
+			for i, b := range row {
+				text += strings.Repeat(" ", min(i, 1)) + "[ " + b.Text + " ]"
+			}
+		}
+		readme, err := os.ReadFile("README.md")
+		require.NoError(t, err)
+		require.Contains(t, string(readme), "```text\n"+text+"\n```")
+	}
 }

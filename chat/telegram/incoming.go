@@ -73,6 +73,8 @@ func (s *session) event(u *models.Update) (e deliver.Event) {
 	switch {
 	case u.CallbackQuery != nil:
 		e.Tap = s.tap(u.CallbackQuery)
+	case u.Message != nil && u.Message.MigrateToChatID != 0:
+		e.Reach = &deliver.Reach{Chat: deliver.NumberID(u.Message.Chat.ID), Moved: deliver.NumberID(u.Message.MigrateToChatID)}
 	case u.Message != nil:
 		e.Said = s.said(u.Message)
 	case u.MyChatMember != nil:
@@ -112,6 +114,7 @@ func (s *session) said(m *models.Message) *deliver.Said {
 		At: deliver.Address{Chat: deliver.NumberID(m.Chat.ID), Thread: threadOf(m)}, Message: deliver.NumberID(int64(m.ID)), Text: m.Text, Group: m.Chat.ID < 0,
 	}
 	t.By, t.Direct = sender(m)
+	t.Other = m.Text == "" && hasContent(m)
 	if r := m.ReplyToMessage; r != nil {
 		t.ReplyTo = deliver.NumberID(int64(r.ID))
 		if r.From != nil && r.From.ID == s.api.bot.ID() && r.ReplyMarkup != nil {
@@ -123,12 +126,21 @@ func (s *session) said(m *models.Message) *deliver.Said {
 	return t
 }
 
+// hasContent tells what a user sends, such as a picture, from what Telegram writes, such as that a message was pinned.
+func hasContent(m *models.Message) bool {
+	return m.Caption != "" || len(m.Photo) > 0 || m.Voice != nil || m.VideoNote != nil || m.Video != nil || m.Audio != nil ||
+		m.Animation != nil || m.Document != nil || m.Sticker != nil || m.Location != nil || m.Contact != nil || m.Poll != nil || m.Dice != nil
+}
+
 // sender returns the user who wrote a message directly. A message that was forwarded, edited, or sent through a
-// bot has none. The sender of one in the name of a group or a channel is that chat, and of a bot's message the
+// bot has none in a group; in a private chat it is not direct. The sender of one in the name of a group or a channel is that chat, and of a bot's message the
 // bot, but it is not direct.
 func sender(m *models.Message) (id deliver.ID, direct bool) {
 	switch {
 	case m.ForwardOrigin != nil, m.EditDate != 0, m.ViaBot != nil:
+		if m.From != nil && m.Chat.Type == models.ChatTypePrivate && m.Chat.ID == m.From.ID {
+			return deliver.NumberID(m.From.ID), false
+		}
 		return "", false
 	case m.SenderChat != nil:
 		return deliver.NumberID(m.SenderChat.ID), false

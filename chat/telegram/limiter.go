@@ -18,6 +18,7 @@ const (
 
 	groupWindow = time.Minute + time.Second
 	groupMax    = 20
+	groupEdits  = 15 // … of which edits leave the others to new messages
 
 	allMax      = 28 // in any second, over all chats, two fewer than allowed: allBurst at once, then one every allInterval
 	allBurst    = 4
@@ -86,6 +87,23 @@ func (l *Limiter) Wait(ctx context.Context, chatID int64, isGroup bool) error {
 		}
 		return at
 	})
+}
+
+// Delay is how long Wait would take now. Telegram counts edits as messages. An edit waits longer: until a full burst
+// is possible, so that new messages need not wait for the edits before them.
+func (l *Limiter) Delay(chatID int64, isGroup, edit bool) time.Duration {
+	chat := l.acquire(chatID)
+	defer l.release(chat)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := chat.ready(isGroup)
+	if edit {
+		at = later(at, chat.bucket.fullAt)
+		if n := len(chat.recent); isGroup && n >= groupEdits {
+			at = later(at, chat.recent[n-groupEdits].Add(groupWindow))
+		}
+	}
+	return at.Sub(l.now())
 }
 
 // NoteError handles an error from Telegram. After a *bot.TooManyRequestsError it blocks the chat for the given

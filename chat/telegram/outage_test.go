@@ -1,6 +1,7 @@
 package telegram_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -43,7 +44,8 @@ func TestOutages(t *testing.T) {
 			h.waitFor("a recorded card", func() bool { return strings.Contains(h.record(k), `"state":"sent"`) })
 			cards := h.api.State().FromBot(ann)
 			require.Len(t, cards, tc.copies)
-			h.tap(ann, cards[0], "✅ Once") // also one whose message ID was not recorded
+			b, _ := h.waitForEdit(cards[0], "approve buttons", approving).Button("✅ Once")
+			h.waitForAnswer(h.api.TapData(ann, ann, cards[0].ID, b.CallbackData)) // also one whose message ID was not recorded
 			require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
 			require.Equal(t, 1, h.handler.count(k))
 			h.waitForText(cards[0], "✅ Approved by ann")
@@ -109,15 +111,6 @@ func TestUnreachableChat(t *testing.T) {
 		}, func(h *rig) { h.api.Say(ann, ann, "/start") }},
 		{"no such chat", "chat not found", func(h *rig) {
 			h.workspaces[0].Places = []deliver.Place{{Address: at(424242, 0)}}
-		}, func(h *rig) {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			h.workspaces[0].Places = []deliver.Place{{Address: at(ann, 0)}}
-		}},
-		{"upgraded to a supergroup", "configure -1009 as its chat id", func(h *rig) {
-			h.api.AddChat(botapi.Chat{ID: -77, Type: botapi.Group, Title: "G"})
-			h.workspaces[0].Places = []deliver.Place{{Address: at(-77, 0)}}
-			h.api.Upgrade(ann, -77, -1009)
 		}, func(h *rig) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -247,4 +240,90 @@ func TestSlowDecision(t *testing.T) {
 	close(release)
 	h.waitForMessage(ann, "the confirmation", func(x botapi.Message) bool { return strings.HasPrefix(x.Text, "Approved: ") })
 	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
+}
+
+// A group becomes a supergroup: the channel takes over the new ID, also in later sessions, and tells the operator what
+// to write into the configuration.
+func TestSupergroup(t *testing.T) {
+	for _, how := range []string{"by an error", "by a message"} {
+		t.Run(how, func(t *testing.T) {
+			h := newRig(t, deliver.Place{Address: at(-77, 0)})
+			h.api.AddChat(botapi.Chat{ID: -77, Type: botapi.Group, Title: "G"})
+			hint := ""
+			withHint := func(c *channel) {
+				tell := c.Problem
+				c.Problem = func(what, why string) {
+					tell(what, why)
+					h.mu.Lock()
+					defer h.mu.Unlock()
+					hint = why
+				}
+			}
+			upgrade := func() { h.api.Upgrade(ann, -77, -1009) }
+			if how == "by an error" {
+				h.start(withHint)
+				h.helpRoundTrip()
+				h.stopChannel()
+				upgrade()
+				h.api.Forget()
+			}
+			h.start(withHint)
+			one, two := keyIn(personal, 1), keyIn(personal, 2)
+			if how == "by a message" {
+				h.ask(one, -77, postRequest)
+				upgrade()
+			} else {
+				h.request(one, postRequest)
+			}
+			m := h.waitForCard(one, -1009)
+			h.waitFor("a report", func() bool {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				return strings.Contains(h.problem, "Telegram chat -77 has a new id, -1009; cards go there") &&
+					strings.Contains(hint, "under [workspaces.personal]: telegram = { chat_id = -1009 }")
+			})
+			require.Contains(t, h.tap(ann, m, "✅ Once").Text, "Approved: ")
+			h.stopChannel()
+			h.start(withHint)
+			h.ask(two, -1009, postRequest)
+			require.Contains(t, h.waitForReply(h.api.Say(ann, -1009, "/pending")).Text, "Pending: 1")
+			require.Contains(t, h.reported(), "has a new id")
+			h.mu.Lock()
+			h.workspaces[0].Places = []deliver.Place{{Address: at(-1009, 0)}}
+			h.mu.Unlock()
+			h.waitFor("the end of the report", func() bool { return h.reported() == "" })
+		})
+	}
+}
+
+// A closed topic is tried again when it was reopened, and within 30 s if Telegram does not say so.
+func TestReopenedTopic(t *testing.T) {
+	for _, quiet := range []bool{false, true} {
+		t.Run(fmt.Sprint("quiet ", quiet), func(t *testing.T) {
+			t.Parallel()
+			h := newRig(t)
+			topic := h.api.AddTopic(forum, "T")
+			h.workspaces[0].Places = []deliver.Place{{Address: at(forum, int64(topic))}}
+			h.api.CloseTopic(forum, topic, true, true)
+			h.start(func(c *channel) { c.Retry = time.Second })
+			k := keyIn(personal, 1)
+			h.request(k, postRequest)
+			h.waitFor("a report", func() bool { return strings.Contains(h.reported(), "TOPIC_CLOSED") })
+			began := time.Now()
+			h.api.CloseTopic(forum, topic, false, quiet)
+			h.waitForCard(k, forum)
+			require.Less(t, time.Since(began), 30*time.Second)
+			h.waitFor("the end of the report", func() bool { return h.reported() == "" })
+		})
+	}
+}
+
+// A report of an earlier session ends when a message got through, even if other calls fail.
+func TestReportEndsWithAMessage(t *testing.T) {
+	h := newRig(t)
+	h.problem = "channel telegram is down"
+	h.api.Fail("getMe", botapi.Fault{Kind: botapi.BadGateway})
+	h.start()
+	h.ask(keyIn(personal, 1), ann, postRequest)
+	h.waitFor("the end of the report", func() bool { return h.reported() == "" })
 }

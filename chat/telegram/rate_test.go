@@ -2,6 +2,7 @@ package telegram_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,5 +79,51 @@ func BenchmarkTapToResponse(b *testing.B) {
 		_, err := h.api.Tap(ann, ann, m.ID, "✅ Once")
 		require.NoError(b, err)
 		h.waitForResponse(k)
+	}
+}
+
+// In a chat that is answered quickly, edits of answered cards do not delay new cards, and Telegram's limits hold.
+// Cards are decided as they come. They come at Telegram's pace: three at once, then one a second. The edits follow at
+// that pace: Telegram counts them as messages.
+func TestBurst(t *testing.T) {
+	t.Parallel()
+	h := newRig(t)
+	h.api.Limits = true
+	c := h.channel()
+	c.MaxCards = 1 << 20
+	h.runChannel(c)
+	h.helpRoundTrip()
+	time.Sleep(3 * time.Second) // the burst is available again
+	began := time.Now()
+	const cards = 20
+	for i := range cards {
+		h.request(keyIn(personal, i), postRequest)
+	}
+	var first, third, last time.Duration
+	for i := range cards {
+		m := h.waitForCard(keyIn(personal, i), ann)
+		switch last = time.Since(began); i {
+		case 0:
+			first = last
+		case 2:
+			third = last
+		}
+		require.Contains(t, h.tap(ann, m, "✅ Once").Text, "Approved: ")
+	}
+	t.Logf("the first card after %s, the third after %s, the last after %s", first, third, last)
+	sent := 0
+	for _, call := range h.api.State().Calls {
+		require.False(t, call.Method == "editMessageText" && sent < 1+3, "an edit before the third card")
+		if call.Method == "sendMessage" {
+			sent++
+		}
+	}
+	require.Less(t, last, 20*time.Second)
+	h.waitForState("the settled cards", func(s botapi.State) bool {
+		return len(s.FromBot(ann)) == cards+1 && !slices.ContainsFunc(s.FromBot(ann), func(m botapi.Message) bool { return m.Keyboard != nil })
+	})
+	t.Logf("all settled %s after the last card", time.Since(began)-last)
+	for _, call := range h.api.State().Calls {
+		require.NotEqual(t, http.StatusTooManyRequests, call.Code)
 	}
 }

@@ -120,7 +120,7 @@ func newRig(t testing.TB, places ...deliver.Place) *rig {
 	t.Cleanup(h.api.Close)
 	for id, name := range map[int64]string{ann: "Ann", bob: "Bob", carl: "Carl", eve: "Eve"} {
 		h.api.AddUser(botapi.User{ID: id, FirstName: name, Username: strings.ToLower(name)})
-		h.api.Say(id, id, "hello")
+		h.api.Open(id)
 	}
 	h.api.AddChat(botapi.Chat{ID: family, Type: botapi.Supergroup, Title: "Family"})
 	h.api.AddChat(botapi.Chat{ID: forum, Type: botapi.Supergroup, Title: "Forum", IsForum: true})
@@ -253,6 +253,9 @@ func (h *rig) channel() *channel {
 			return s
 		},
 		Foot: func() string { return "log 1042 9f3c" },
+		Configure: func(ws string, chat deliver.ID) string {
+			return fmt.Sprintf("write under [workspaces.%s]: telegram = { chat_id = %s }", ws, chat)
+		},
 		Problem: func(what, _ string) {
 			h.mu.Lock()
 			defer h.mu.Unlock()

@@ -204,3 +204,28 @@ func TestUndo(t *testing.T) {
 	require.Equal(t, "1002", h.revoker.grants[0].RevokedBy)
 	h.waitFor("the end of the record", func() bool { return h.record(k) == "" })
 }
+
+// The answer to a tap is sent again after a failure, in the next session too. The decision counts once.
+func TestAnswersAreRetried(t *testing.T) {
+	h := newRig(t)
+	h.start()
+	one, two := keyIn(personal, 1), keyIn(personal, 2)
+	m := h.ask(one, ann, postRequest)
+	h.api.Fail("answerCallbackQuery", botapi.Fault{Kind: botapi.BadGateway, Times: 3})
+	require.Contains(t, h.tap(ann, m, "✅ Once").Text, "Approved: ")
+
+	m = h.ask(two, ann, postRequest)
+	h.api.Fail("answerCallbackQuery", botapi.Fault{Kind: botapi.Offline})
+	tap, err := h.api.Tap(ann, ann, m.ID, "✅ Once")
+	require.NoError(t, err)
+	require.Equal(t, approval.StatusApproved, h.waitForResponse(two).Status)
+	h.stopChannel()
+	h.api.ClearFaults()
+	h.start()
+	require.Contains(t, h.waitForAnswer(tap).Text, "Approved: ")
+	require.Equal(t, 1, h.handler.count(two))
+	h.waitFor("an empty journal", func() bool {
+		names, err := h.channel().Updates.List()
+		return err == nil && !strings.Contains(strings.Join(names, " "), "update-")
+	})
+}

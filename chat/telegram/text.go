@@ -22,6 +22,7 @@ const (
 	code  = models.MessageEntityTypeCode
 	block = models.MessageEntityTypePre
 	quote = models.MessageEntityTypeBlockquote
+	fold  = models.MessageEntityTypeExpandableBlockquote
 )
 
 // writer builds a text line by line, with the offsets of its formats in UTF-16 code units.
@@ -123,8 +124,8 @@ func continuesLink(r rune) bool {
 	return r != ' ' && r != '\n' && !strings.ContainsRune(`,;:!?)]}"'…·|`, r)
 }
 
-// layOut formats a card: head in bold, payload in a fixed-width block, the agent's prose as a quotation. Telegram parses
-// no part of it.
+// layOut formats a card: head in bold, payload in a fixed-width block, the agent's prose as a quotation; what the buttons
+// repeat and where the request is from, folded. Telegram parses no part of it.
 func layOut(m deliver.Message) (text string, entities []models.MessageEntity) {
 	w := &writer{}
 	if m.Card == nil {
@@ -149,10 +150,31 @@ func layOut(m deliver.Message) (text string, entities []models.MessageEntity) {
 		w.lines([]models.MessageEntityType{quote}, c.Prose)
 	}
 	w.some(bold, c.Blocked)
-	for _, m := range c.Menu {
-		w.untrusted("", m)
+	var codes []string
+	for _, line := range c.Menu {
+		if c.ListsCodes(line) {
+			codes = append(codes, line)
+		} else {
+			w.untrusted("", line)
+		}
 	}
-	w.some("", c.Typed)
-	w.some("", c.Foot)
+	w.some("", m.More)
+	if c.Typed == "" {
+		w.some("", c.Foot)
+	} else {
+		w.folded(append(codes, c.Typed, c.Foot))
+	}
 	return w.b.String(), w.entities
+}
+
+// folded writes lines as a quotation that opens with a tap. Nothing that decides may be in it.
+func (w *writer) folded(lines []string) {
+	from, first := w.at, len(w.entities)
+	if w.b.Len() > 0 {
+		from++ // the line break
+	}
+	for _, line := range lines {
+		w.some("", line)
+	}
+	w.entities = slices.Insert(w.entities, first, models.MessageEntity{Type: fold, Offset: from, Length: w.at - from})
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,13 +21,16 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
-// telegramRounds is the number of requests.
+// telegramRounds is the number of requests, and of kills.
 func telegramRounds() int {
 	if os.Getenv("PERMESSO_SOAK") == "" {
-		return 50
+		return 40
 	}
-	return 200
+	return 300
 }
+
+// maxSettling is how long after the daemon's return every card shows the state of its request.
+const maxSettling = 30 * time.Second
 
 // tapKillRig is the state of one kill test.
 type tapKillRig struct {
@@ -48,6 +52,7 @@ type tapRequest struct {
 	busy      bool // a tap waits for its answer
 	answers   []string
 	confirmed bool // one answer was a confirmation
+	waits     bool // the approver does not look at it yet: a tap would reveal its message's ID
 }
 
 // tapLoop taps on every open card until ctx ends.
@@ -81,7 +86,7 @@ func (k *tapKillRig) nextTap(m botapi.Message) *tapRequest {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	r := k.asked[shortOf(m)]
-	if r == nil || r.busy || r.confirmed {
+	if r == nil || r.busy || r.confirmed || r.waits {
 		return nil
 	}
 	r.busy = true
@@ -115,17 +120,79 @@ func (k *tapKillRig) tap(r *tapRequest, m botapi.Message) {
 	}
 }
 
-// submitRange submits the requests from..to-1.
-func (k *tapKillRig) submitRange(from, to int) {
-	for i := from; i < to; i++ {
-		ws := fmt.Sprintf("w%02d", i%len(k.chats))
-		r := &tapRequest{ws: ws, id: client.NewID(), tool: []string{"post", "once"}[i%2], deny: i%5 == 4}
-		k.mu.Lock()
-		k.asked[approval.ShortID(r.id)] = r
-		k.mu.Unlock()
-		require.NoError(k.t, k.files[ws].Submit(r.id, fmt.Appendf(nil, `{"request_id":%q,"tool_name":%q,"request_data":{"text":"Meeting at 5"}}`, r.id, r.tool)))
+// submit submits request i.
+func (k *tapKillRig) submit(i int) *tapRequest {
+	ws := fmt.Sprintf("w%02d", i%len(k.chats))
+	r := &tapRequest{ws: ws, id: client.NewID(), tool: []string{"post", "once"}[i%2], deny: i%5 == 4, waits: i%3 == 0}
+	k.mu.Lock()
+	k.asked[approval.ShortID(r.id)] = r
+	k.mu.Unlock()
+	require.NoError(k.t, k.files[ws].Submit(r.id, fmt.Appendf(nil, `{"request_id":%q,"tool_name":%q,"request_data":{"text":"Meeting at 5"}}`, r.id, r.tool)))
+	return r
+}
+
+// awaitCall waits until the fake has answered a call about a request, for a while.
+func (k *tapKillRig) awaitCall(r *tapRequest, method string) {
+	ctx, stop := context.WithTimeout(k.t.Context(), maxSettling)
+	defer stop()
+	_ = k.api.Await(ctx, func(s botapi.State) bool { // a kill at any other moment is as good
+		return slices.ContainsFunc(s.Calls, func(c botapi.Call) bool {
+			return c.Method == method && strings.Contains(c.Params["text"], approval.ShortID(r.id))
+		})
+	})
+}
+
+// lookAtAll makes the approver decide all requests.
+func (k *tapKillRig) lookAtAll() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range k.asked {
+		r.waits = false
 	}
 }
+
+// awaitShown waits until every card in every chat shows the state of its request.
+func (k *tapKillRig) awaitShown() (lasted time.Duration) {
+	k.t.Helper()
+	began, wrong := time.Now(), ""
+	ctx, stop := context.WithTimeout(k.t.Context(), maxSettling)
+	defer stop()
+	require.NoError(k.t, k.api.Await(ctx, func(s botapi.State) bool {
+		wrong = k.wrongCard(s)
+		return wrong == ""
+	}), "after %s a card does not show its request's state: %s", maxSettling, &wrong)
+	return time.Since(began).Round(time.Millisecond)
+}
+
+// wrongCard is the first card that does not show its request's state, or the first request without a card.
+func (k *tapKillRig) wrongCard(s botapi.State) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	shown := map[*tapRequest]bool{}
+	for _, chat := range k.chats {
+		for _, m := range cardsIn(s, chat) {
+			r := k.asked[shortOf(m)]
+			if r == nil {
+				continue
+			}
+			shown[r] = true
+			_, live := m.Button("✅ Once")
+			_, err := os.Stat(filepath.Join(k.layout.Responses(r.ws), r.id+".json"))
+			settled := err == nil
+			if live == settled || settled && (m.Keyboard != nil || !outcomePattern.MatchString(m.Text)) {
+				return fmt.Sprintf("settled %t, %s\n%s\n%q", settled, r.id, m.Text, m.Buttons())
+			}
+		}
+	}
+	for _, r := range k.asked {
+		if !shown[r] {
+			return r.id + " has no card"
+		}
+	}
+	return ""
+}
+
+var outcomePattern = regexp.MustCompile("✅ Approved by ann|❌ Denied by ann")
 
 // open counts the requests without a response.
 func (k *tapKillRig) open() (n int) {
@@ -191,12 +258,13 @@ func (k *tapKillRig) verify() map[string]int {
 	return tally
 }
 
-// TestRealKillsTelegram kills the real daemon at random moments while an approver
-// taps on cards. Telegram resends unacknowledged updates. A confirmed decision is
-// executed once; every other card can be tapped again.
+// TestRealKillsTelegram kills the real daemon again and again: at random moments, and right after a card was sent or
+// edited, while an approver taps on cards. Telegram resends unacknowledged updates. A confirmed decision is executed
+// once; every other card can be tapped again. Soon after the daemon's return every card shows its request's state, also
+// one whose sending the daemon did not survive.
 func TestRealKillsTelegram(t *testing.T) {
 	t.Parallel()
-	const workspaces = 40 // five cards each
+	const workspaces = 20
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -204,93 +272,62 @@ func TestRealKillsTelegram(t *testing.T) {
 	w.plain = true
 	w.api.CallbackTimeout = 10 * time.Second // a slow machine needs time to answer taps
 	k := &tapKillRig{telegramRig: w, files: map[string]client.Files{}, asked: map[string]*tapRequest{}}
-	// An idempotent tool: it is run again after an interruption, and has its effect once.
-	file := w.script("once", "cat >/dev/null; grep -qs $PERMESSO_REQUEST_ID "+w.effects+" || echo $PERMESSO_REQUEST_ID >>"+w.effects)
-	b, err := os.ReadFile(w.config)
-	require.NoError(t, err)
-	b = fmt.Appendf(b, "[tools.once]\nargs = { text = \"text\" }\npublic_source = false\nsecret_data = false\npublic_sink = false\ndangerous_writes = true\nhandler = { kind = \"command\", argv = [%q], idempotent = true }\n", file)
-	require.NoError(t, os.WriteFile(w.config, append([]byte("log_level = \"warn\"\n"), b...), 0o600))
-	for ws := range w.chats {
-		k.files[ws] = client.Files{Requests: w.layout.Requests(ws), Responses: w.layout.Responses(ws)}
-	}
-	code, _, errs := w.run("", "init")
-	require.Zero(t, code, errs)
+	k.configure()
 	ctx, stop := context.WithCancel(t.Context())
 	var approver sync.WaitGroup
 	approver.Go(func() { k.tapLoop(ctx) })
-	kills, rounds := 0, telegramRounds()
-	for end := time.Now().Add(20 * time.Second); kills < 5 || k.open() > 0 && time.Now().Before(end); kills++ {
-		k.submitRange(min(kills*rounds/5, rounds), min((kills+1)*rounds/5, rounds)) // a fifth for each of the first five daemons
+	rounds := telegramRounds()
+	for i := range rounds {
+		if i%3 == 0 {
+			w.api.Fail("sendMessage", botapi.Fault{Kind: botapi.AnswerHangs, Times: 1})
+		}
 		d := w.serve()
-		time.Sleep(time.Duration(150+random.IntN(750)) * time.Millisecond)
+		r := k.submit(i)
+		switch i % 3 {
+		case 0: // it dies before it knows the message's ID
+			k.awaitCall(r, "sendMessage")
+		case 1:
+			k.awaitCall(r, "editMessageText")
+		default:
+			time.Sleep(time.Duration(150+random.IntN(750)) * time.Millisecond)
+		}
 		d.kill()
+		w.api.ClearFaults()
 	}
-	left, began := k.open(), time.Now()
-	d := w.serve()
-	require.Eventually(t, func() bool { return k.open() == 0 }, 3*testTimeout, 20*time.Millisecond, "a request cannot be decided")
-	duration := time.Since(began).Round(time.Millisecond)
 	stop()
 	approver.Wait()
-	orphans := k.orphans()
-	d.kill()
-	d = w.serve() // the next daemon must know the cards
-	for _, m := range orphans {
-		k.tapOrphan(m)
-	}
+	left := k.open()
+	d := w.serve()
+	shown := k.awaitShown()
+	k.lookAtAll()
+
+	ctx, stop = context.WithCancel(t.Context())
+	approver.Go(func() { k.tapLoop(ctx) })
+	require.Eventually(t, func() bool { return k.open() == 0 }, 3*testTimeout, 20*time.Millisecond, "a request cannot be decided")
+	stop()
+	approver.Wait()
+	settled := k.awaitShown()
 	tally := k.verify()
-	for _, c := range w.api.State().Refused() { // calls made just before a kill are repeated after it
-		require.Regexp(t, "query is too old|message is not modified", c.Description, "%+v", c)
+	for _, c := range w.api.State().Refused() { // calls made just before a kill are repeated after it, and lost cards are searched for
+		require.Regexp(t, "query is too old|message is not modified|message can't be edited|message to edit not found", c.Description, "%+v", c)
 	}
 	d.stop()
-	t.Logf("%d requests, %d kills, %d settled after the kills in %s; %d taps, of which %d were never answered and %d confirmed; %d cards came twice; %v",
-		len(k.asked), kills, left, duration, k.taps, k.unanswered, k.confirmed, len(orphans), tally)
+	t.Logf("%d requests and kills, %d left after the kills; all cards were right after %s, and after %s; %d messages searched; %d taps, of which %d were never answered and %d confirmed; %v",
+		rounds, left, shown, settled, w.api.State().Count("editMessageReplyMarkup"), k.taps, k.unanswered, k.confirmed, tally)
 	require.Greater(t, k.confirmed, rounds/2, "too few confirmed taps")
 }
 
-// orphans are cards with buttons whose request is settled: the daemon was killed after it sent them and
-// before it recorded their message id, so it cannot edit them. It sent another card for each request. A tap
-// on an orphan is answered with the outcome.
-func (k *tapKillRig) orphans() (found []botapi.Message) {
+// configure adds an idempotent tool: it is run again after an interruption, and has its effect once.
+func (k *tapKillRig) configure() {
 	k.t.Helper()
-	ctx, stop := context.WithTimeout(k.t.Context(), 3*testTimeout) // Telegram may delay messages to a group for a minute
-	defer stop()
-	err := k.api.Await(ctx, func(s botapi.State) bool {
-		found = nil
-		for _, chat := range k.chats {
-			settled := map[string]bool{}
-			for _, m := range cardsIn(s, chat) {
-				settled[shortOf(m)] = settled[shortOf(m)] || m.Keyboard == nil
-			}
-			for _, m := range cardsIn(s, chat) {
-				if m.Keyboard != nil && !settled[shortOf(m)] {
-					return false
-				}
-				if m.Keyboard != nil {
-					found = append(found, m)
-				}
-			}
-		}
-		return true
-	})
-	require.NoError(k.t, err, "a settled request has no card with the outcome")
-	return found
-}
-
-func (k *tapKillRig) tapOrphan(m botapi.Message) {
-	k.t.Helper()
-	for end := time.Now().Add(testTimeout); ; {
-		tap, err := k.api.Tap(tgAnn, m.Chat.ID, m.ID, "✅ Once")
-		if err != nil { // not an orphan: its edit was still queued
-			now, there := k.api.State().Message(m.Chat.ID, m.ID)
-			require.True(k.t, there && now.Keyboard == nil, err)
-			return
-		}
-		a, err := tap.Answer(k.t.Context())
-		if late := errors.Is(err, botapi.ErrNoAnswer) || strings.HasPrefix(a.Text, "One moment"); late && time.Now().Before(end) {
-			continue // the daemon has just started, or is busy
-		}
-		require.NoError(k.t, err)
-		require.Regexp(k.t, "^(Approved: |Already (approved|denied) by ann at )", a.Text)
-		return
+	file := k.script("once", "cat >/dev/null; grep -qs $PERMESSO_REQUEST_ID "+k.effects+" || echo $PERMESSO_REQUEST_ID >>"+k.effects)
+	b, err := os.ReadFile(k.config)
+	require.NoError(k.t, err)
+	b = fmt.Appendf(b, "[tools.once]\nargs = { text = \"text\" }\npublic_source = false\nsecret_data = false\npublic_sink = false\ndangerous_writes = true\nhandler = { kind = \"command\", argv = [%q], idempotent = true }\n", file)
+	require.NoError(k.t, os.WriteFile(k.config, append([]byte("log_level = \"warn\"\n"), b...), 0o600))
+	for ws := range k.chats {
+		k.files[ws] = client.Files{Requests: k.layout.Requests(ws), Responses: k.layout.Responses(ws)}
 	}
+	code, _, errs := k.run("", "init")
+	require.Zero(k.t, code, errs)
 }

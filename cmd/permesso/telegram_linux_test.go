@@ -71,9 +71,7 @@ func newTelegramRig(t testing.TB, chats map[string]int64) *telegramRig {
 			w.api.AddChat(botapi.Chat{ID: chats[ws], Type: botapi.Supergroup, Title: ws})
 		}
 	}
-	for _, id := range []int64{tgAnn, tgBob} {
-		w.api.Say(id, id, "hello")
-	}
+	w.api.Open(tgAnn, tgBob)
 	token := filepath.Join(w.dir, "token")
 	require.NoError(t, os.WriteFile(token, []byte(botapi.Token+"\n"), 0o600))
 	require.NoError(t, os.WriteFile(w.config, []byte(telegramConfig(w.api.URL, token, w.effects, chats)), 0o600))

@@ -11,6 +11,7 @@ import (
 type chatState struct {
 	Chat
 	topics   map[int]string
+	closed   map[int]bool // topics in which only administrators write
 	messages []*Message
 	started  bool  // of a private chat: the user has written to the bot
 	blocked  bool  // … and has blocked it
@@ -44,6 +45,24 @@ func (s *Server) AddTopic(chat int64, name string) int {
 	m.ThreadID = m.ID
 	r.topics[m.ID] = name
 	return m.ID
+}
+
+// CloseTopic closes or reopens a topic. Telegram does not always tell the bot: then quiet is true.
+func (s *Server) CloseTopic(chat int64, topic int, closed, quiet bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.mustChat(chat)
+	setIn(&r.closed, topic, closed)
+	if quiet {
+		return
+	}
+	m := Message{ThreadID: topic}
+	if closed {
+		m.TopicClosed = &models.ForumTopicClosed{}
+	} else {
+		m.TopicReopened = &models.ForumTopicReopened{}
+	}
+	s.deliverMessage(r, m)
 }
 
 // Block makes a user block or unblock the bot.

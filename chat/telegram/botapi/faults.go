@@ -11,17 +11,18 @@ import (
 // FaultKind is a way to fail.
 type FaultKind int
 
-// Only AnswerLost executes the call.
+// Only AnswerLost and AnswerHangs execute the call.
 const (
-	Offline    FaultKind = iota // closes the connection without an answer
-	TooMany                     // 429 with retry_after
-	BadGateway                  // 502 with an HTML page
-	Hang                        // no answer until the client gives up
-	AnswerLost                  // executes the call, then closes the connection without an answer
+	Offline     FaultKind = iota // closes the connection without an answer
+	TooMany                      // 429 with retry_after
+	BadGateway                   // 502 with an HTML page
+	Hang                         // no answer until the client gives up
+	AnswerLost                   // executes the call, then closes the connection without an answer
+	AnswerHangs                  // executes the call, then gives no answer until the client gives up
 )
 
 func (k FaultKind) String() string {
-	return [...]string{"offline", "too many requests", "bad gateway", "hang", "answer lost"}[k]
+	return [...]string{"offline", "too many requests", "bad gateway", "hang", "answer lost", "answer hangs"}[k]
 }
 
 // code is what the client sees.
@@ -88,18 +89,23 @@ func (f *Fault) fail(s *Server, w http.ResponseWriter, r *http.Request) (failed 
 		w.WriteHeader(http.StatusBadGateway)
 		fmt.Fprint(w, "<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body><h1>502 Bad Gateway</h1></body>\r\n</html>\r\n")
 	case Hang:
-		s.mu.Lock()
-		closing := s.closing
-		s.mu.Unlock()
-		select {
-		case <-r.Context().Done():
-		case <-closing:
-		}
-		closeConnection(w)
-	case AnswerLost:
+		s.hang(w, r)
+	case AnswerLost, AnswerHangs:
 		return false
 	}
 	return true
+}
+
+// hang closes the connection when the client gives up.
+func (s *Server) hang(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	closing := s.closing
+	s.mu.Unlock()
+	select {
+	case <-r.Context().Done():
+	case <-closing:
+	}
+	closeConnection(w)
 }
 
 func closeConnection(w http.ResponseWriter) {

@@ -92,6 +92,9 @@ func (s *Server) address(c *call, r *chatState, m *Message) {
 		if _, ok := r.topics[thread]; !ok {
 			panic(badRequest("message thread not found"))
 		}
+		if r.closed[thread] {
+			panic(badRequest("TOPIC_CLOSED"))
+		}
 		m.ThreadID, m.IsTopicMessage = thread, true
 		m.ReplyTo = replied(r.messages[thread-1])
 	}
@@ -111,7 +114,20 @@ func (s *Server) address(c *call, r *chatState, m *Message) {
 
 func (s *Server) editMessageText(c *call) any {
 	text, entities := c.messageText()
-	keyboard := c.inline()
+	r, m := s.toEdit(c)
+	if m.Document != nil {
+		panic(badRequest("there is no text in the message to edit"))
+	}
+	return s.edit(c, r, m, text, entities)
+}
+
+func (s *Server) editMessageReplyMarkup(c *call) any {
+	r, m := s.toEdit(c)
+	return s.edit(c, r, m, m.Text, m.Entities)
+}
+
+// toEdit is the message that a call edits.
+func (s *Server) toEdit(c *call) (*chatState, *Message) {
 	r := s.chatFor(c)
 	m := r.find(int(c.integer("message_id")))
 	switch {
@@ -119,11 +135,13 @@ func (s *Server) editMessageText(c *call) any {
 		panic(badRequest("message to edit not found"))
 	case m.From == nil || m.From.ID != thisBot.ID:
 		panic(badRequest("message can't be edited"))
-	case m.Document != nil:
-		panic(badRequest("there is no text in the message to edit"))
 	}
+	return r, m
+}
+
+func (s *Server) edit(c *call, r *chatState, m *Message, text string, entities []Entity) any {
 	changed := *m
-	changed.Text, changed.Entities, changed.Keyboard = text, entities, keyboard
+	changed.Text, changed.Entities, changed.Keyboard = text, entities, c.inline()
 	if m.Text == changed.Text && slices.Equal(m.Entities, changed.Entities) && sameKeyboard(m.Keyboard, changed.Keyboard) {
 		panic(badRequest("message is not modified: specified new message content and reply markup are exactly " +
 			"the same as a current content and reply markup of the message"))

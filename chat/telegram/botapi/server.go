@@ -118,14 +118,15 @@ type method struct {
 }
 
 var methods = map[string]method{
-	"getme":               {nil, (*Server).getMe},
-	"setwebhook":          {[]string{"url", "secret_token", "allowed_updates"}, (*Server).setWebhook},
-	"deletewebhook":       {nil, (*Server).deleteWebhook},
-	"sendmessage":         {append([]string{"text", "entities", "link_preview_options", "parse_mode"}, sending...), (*Server).sendMessage},
-	"senddocument":        {append([]string{"document", "caption", "caption_entities", "parse_mode"}, sending...), (*Server).sendDocument},
-	"editmessagetext":     {[]string{"chat_id", "message_id", "text", "entities", "link_preview_options", "reply_markup", "parse_mode"}, (*Server).editMessageText},
-	"answercallbackquery": {[]string{"callback_query_id", "text", "show_alert"}, (*Server).answerCallbackQuery},
-	"setmycommands":       {[]string{"commands", "language_code"}, (*Server).setMyCommands},
+	"getme":                  {nil, (*Server).getMe},
+	"setwebhook":             {[]string{"url", "secret_token", "allowed_updates"}, (*Server).setWebhook},
+	"deletewebhook":          {nil, (*Server).deleteWebhook},
+	"sendmessage":            {append([]string{"text", "entities", "link_preview_options", "parse_mode"}, sending...), (*Server).sendMessage},
+	"senddocument":           {append([]string{"document", "caption", "caption_entities", "parse_mode"}, sending...), (*Server).sendDocument},
+	"editmessagetext":        {[]string{"chat_id", "message_id", "text", "entities", "link_preview_options", "reply_markup", "parse_mode"}, (*Server).editMessageText},
+	"editmessagereplymarkup": {[]string{"chat_id", "message_id", "reply_markup"}, (*Server).editMessageReplyMarkup},
+	"answercallbackquery":    {[]string{"callback_query_id", "text", "show_alert"}, (*Server).answerCallbackQuery},
+	"setmycommands":          {[]string{"commands", "language_code"}, (*Server).setMyCommands},
 }
 
 // sending are the parameters of all methods that send a message.
@@ -146,6 +147,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	result, refused := s.do(name, r)
+	if fault != nil && fault.Kind == AnswerHangs {
+		s.hang(w, r)
+		return
+	}
 	if fault != nil && fault.Kind == AnswerLost || refused != nil && refused.Code == 0 {
 		closeConnection(w)
 		return

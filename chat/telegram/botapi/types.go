@@ -37,25 +37,28 @@ type Document struct {
 
 // Message is a message in its current form. Fields without a JSON name are for tests.
 type Message struct {
-	ID              int                       `json:"message_id"`
-	ThreadID        int                       `json:"message_thread_id,omitempty"`
-	From            *User                     `json:"from,omitempty"`
-	SenderChat      *Chat                     `json:"sender_chat,omitempty"`
-	Date            int64                     `json:"date"`
-	Chat            Chat                      `json:"chat"`
-	ForwardOrigin   *models.MessageOrigin     `json:"forward_origin,omitempty"`
-	IsTopicMessage  bool                      `json:"is_topic_message,omitempty"`
-	ReplyTo         *Message                  `json:"reply_to_message,omitempty"`
-	EditDate        int64                     `json:"edit_date,omitempty"`
-	Text            string                    `json:"text,omitempty"`
-	Entities        []Entity                  `json:"entities,omitempty"`
-	Document        *Document                 `json:"document,omitempty"`
-	Caption         string                    `json:"caption,omitempty"`
-	CaptionEntities []Entity                  `json:"caption_entities,omitempty"`
-	TopicCreated    *models.ForumTopicCreated `json:"forum_topic_created,omitempty"`
-	MigrateTo       int64                     `json:"migrate_to_chat_id,omitempty"`
-	MigrateFrom     int64                     `json:"migrate_from_chat_id,omitempty"`
-	Keyboard        *Keyboard                 `json:"reply_markup,omitempty"`
+	ID              int                        `json:"message_id"`
+	ThreadID        int                        `json:"message_thread_id,omitempty"`
+	From            *User                      `json:"from,omitempty"`
+	SenderChat      *Chat                      `json:"sender_chat,omitempty"`
+	Date            int64                      `json:"date"`
+	Chat            Chat                       `json:"chat"`
+	ForwardOrigin   *models.MessageOrigin      `json:"forward_origin,omitempty"`
+	IsTopicMessage  bool                       `json:"is_topic_message,omitempty"`
+	ReplyTo         *Message                   `json:"reply_to_message,omitempty"`
+	EditDate        int64                      `json:"edit_date,omitempty"`
+	Text            string                     `json:"text,omitempty"`
+	Entities        []Entity                   `json:"entities,omitempty"`
+	Document        *Document                  `json:"document,omitempty"`
+	Voice           *models.Voice              `json:"voice,omitempty"`
+	Caption         string                     `json:"caption,omitempty"`
+	CaptionEntities []Entity                   `json:"caption_entities,omitempty"`
+	TopicCreated    *models.ForumTopicCreated  `json:"forum_topic_created,omitempty"`
+	TopicClosed     *models.ForumTopicClosed   `json:"forum_topic_closed,omitempty"`
+	TopicReopened   *models.ForumTopicReopened `json:"forum_topic_reopened,omitempty"`
+	MigrateTo       int64                      `json:"migrate_to_chat_id,omitempty"`
+	MigrateFrom     int64                      `json:"migrate_from_chat_id,omitempty"`
+	Keyboard        *Keyboard                  `json:"reply_markup,omitempty"`
 
 	Silent     bool `json:"-"` // sent without a sound
 	ForceReply bool `json:"-"` // opens a reply to it on the user's screen

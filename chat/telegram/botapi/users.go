@@ -20,6 +20,24 @@ func (s *Server) Say(user, chat int64, text string) Message {
 	return s.Post(chat, Message{From: &User{ID: user}, Text: text})
 }
 
+// Open lets the bot write to users: they have written to it long ago, and it has acknowledged that.
+func (s *Server) Open(users ...int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range users {
+		r := s.mustChat(id)
+		r.started = true
+		s.put(r, Message{From: s.known(User{ID: id}), Text: "hello"})
+	}
+}
+
+// Forget drops the updates that the bot has not taken, as Telegram does after a day.
+func (s *Server) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue.updates = nil
+}
+
 // Reply makes a user reply to a message of the chat.
 func (s *Server) Reply(user, chat int64, to int, text string) Message {
 	return s.Post(chat, Message{From: &User{ID: user}, Text: text, ReplyTo: &Message{ID: to}})

@@ -347,6 +347,9 @@ func (r *channelEnv) deliver(
 		},
 		Feed: feed, Style: r.s.style, Foot: r.s.foot, Changes: changes,
 		Problem: r.reportIssue, Elsewhere: r.alert, Approve: "permesso approve",
+		Configure: func(ws string, chat deliver.ID) string {
+			return fmt.Sprintf("write into permesso.toml, under [workspaces.%s]: %s = { chat_id = %s }", ws, r.name, chat)
+		},
 		Log: func(err error) {
 			r.s.log.Error().Str("via", r.name).Err(err).EmbedObject(console.Advice{Err: err}).Msg(r.name + " channel failed")
 		},
