@@ -49,8 +49,9 @@ func settingsOf[T any](section *T) any {
 	return *section
 }
 
+// kinds are the channels that a file may name.
 func kinds() []kind {
-	return []kind{telegramKind(), emailKind(), ntfyKind(), pushKind()}
+	return []kind{telegramKind(), emailKind(), ntfyKind()}
 }
 
 // channels runs the configured channels.

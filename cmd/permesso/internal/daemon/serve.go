@@ -89,7 +89,7 @@ func Serve(ctx context.Context, a *console.Console, script string, to io.Writer)
 		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1), hangup: make(chan os.Signal, 1),
 		mails: mailHints{StoreInbox: make(chan struct{}, 1), kindMaildir: make(chan struct{}, 1)},
 	}
-	s.channels = &channels{s: s, kinds: kinds(), configChanged: make(chan struct{}, 1)}
+	s.channels = &channels{s: s, kinds: append(kinds(), pushKind()), configChanged: make(chan struct{}, 1)}
 	if s.script, err = readScript(a, script, h.Config); err != nil {
 		return err
 	}
