@@ -69,7 +69,7 @@ func (k *tapKillRig) tapLoop(ctx context.Context) {
 		}
 		st := k.api.State()
 		for _, chat := range k.chats {
-			for _, m := range st.FromBot(chat) {
+			for _, m := range slices.Backward(st.FromBot(chat)) { // the newest: a tap on another copy would reveal its message's ID
 				if r := k.nextTap(m); r != nil {
 					taps.Go(func() { k.tap(r, m) })
 				}
