@@ -157,10 +157,11 @@ func (k *tapKillRig) awaitShown() (lasted time.Duration) {
 	began, wrong := time.Now(), ""
 	ctx, stop := context.WithTimeout(k.t.Context(), maxSettling)
 	defer stop()
-	require.NoError(k.t, k.api.Await(ctx, func(s botapi.State) bool {
+	err := k.api.Await(ctx, func(s botapi.State) bool {
 		wrong = k.wrongCard(s)
 		return wrong == ""
-	}), "after %s a card does not show its request's state: %s", maxSettling, &wrong)
+	})
+	require.NoError(k.t, err, "after %s a card does not show its request's state: %s", maxSettling, wrong)
 	return time.Since(began).Round(time.Millisecond)
 }
 
