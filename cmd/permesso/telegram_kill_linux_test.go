@@ -69,7 +69,7 @@ func (k *tapKillRig) tapLoop(ctx context.Context) {
 		}
 		st := k.api.State()
 		for _, chat := range k.chats {
-			for _, m := range cardsIn(st, chat) {
+			for _, m := range slices.Backward(cardsIn(st, chat)) { // the newest: a tap on another copy would reveal its message's ID
 				if r := k.nextTap(m); r != nil {
 					taps.Go(func() { k.tap(r, m) })
 				}
@@ -157,10 +157,11 @@ func (k *tapKillRig) awaitShown() (lasted time.Duration) {
 	began, wrong := time.Now(), ""
 	ctx, stop := context.WithTimeout(k.t.Context(), maxSettling)
 	defer stop()
-	require.NoError(k.t, k.api.Await(ctx, func(s botapi.State) bool {
+	err := k.api.Await(ctx, func(s botapi.State) bool {
 		wrong = k.wrongCard(s)
 		return wrong == ""
-	}), "after %s a card does not show its request's state: %s", maxSettling, &wrong)
+	})
+	require.NoError(k.t, err, "after %s a card does not show its request's state: %s", maxSettling, wrong)
 	return time.Since(began).Round(time.Millisecond)
 }
 

@@ -34,6 +34,13 @@ func TestChannelsAreReopened(t *testing.T) {
 		"telegram.webhook.listen": `":2"`, "telegram.webhook.url": `"https://b.example.org/t"`, "telegram.webhook.secret_file": file("other"),
 		"ntfy.server": `"https://x.example.org"`, "ntfy.topic_file": file("topic2"), "ntfy.token_file": file("token"), "ntfy.ui_url": `"https://g.example.org"`,
 	}
+	for key, v := range map[string]string{
+		"provider": `"microsoft"`, "client_id": `"b"`, "client_secret_file": file("client"), "auth_url": `"https://b.example.org"`,
+		"token_url": `"https://b.example.org"`, "device_url": `"https://b.example.org"`, "scope": `"b"`,
+	} {
+		after["email.oauth."+key] = v
+	}
+	after["email.authserv_unnamed"] = "true"
 	for _, server := range []string{"email.smtp.", "email.imap."} {
 		after[server+"address"], after[server+"security"], after[server+"username"] = `"127.0.0.1:2"`, `"none"`, `"v"`
 		after[server+"password_file"], after[server+"ca_file"] = file("password"), file("ca")
@@ -56,6 +63,9 @@ func TestChannelsAreReopened(t *testing.T) {
 		values := map[string]string{}
 		for k, v := range before {
 			values[k] = v
+		}
+		if strings.HasPrefix(key, "email.oauth.") {
+			values["email.oauth.provider"], values["email.oauth.client_id"], values["email.smtp.username"] = `"google"`, `"a"`, `"u"`
 		}
 		switch key { // keys that need or exclude others
 		case "email.maildir":
