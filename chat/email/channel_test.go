@@ -107,14 +107,14 @@ func testServerDown(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, tries, 3)
 	require.Less(t, tries, 10, "delays of 5, 10, 20 seconds …")
-	require.Equal(t, "email: cannot send: connect: connection refused", w.problem)
+	require.Equal(t, "email: cannot send: connect: connection refused", w.problem())
 	w.restart()
 	w.outbox.before = nil
 	w.clock.advance(2 * time.Minute)
 	require.Len(t, w.runAndTakeSent(), 2)
 	w.addPending("home", "0000000000000001")
 	w.runAndTakeSent()
-	require.Empty(t, w.problem)
+	require.Empty(t, w.problem())
 }
 
 // A refused login delays every card and drops none.
@@ -127,11 +127,11 @@ func testServerRefusesLogin(t *testing.T) {
 	}
 	w.addPending("home", id1)
 	w.runAndTakeSent()
-	require.Contains(t, w.problem, "log in: 535 no")
+	require.Contains(t, w.problem(), "log in: 535 no")
 	w.outbox.before = nil
 	w.clock.advance(10 * time.Second)
 	require.Equal(t, annMail, w.onlyEmail(w.runAndTakeSent()).to)
-	require.Empty(t, w.problem)
+	require.Empty(t, w.problem())
 }
 
 // A permanently refused address is not tried again. The operator and the other channels
@@ -155,12 +155,12 @@ func testAddressRefused(t *testing.T) {
 		require.Empty(t, w.runAndTakeSent())
 	}
 	require.Equal(t, 1, tries)
-	require.Equal(t, "email: card a7f3b2c1 to ann@human.test was refused: name the recipient: 550 no such user", w.problem)
+	require.Equal(t, "email: card a7f3b2c1 to ann@human.test was refused: name the recipient: 550 no such user", w.problem())
 	require.Len(t, w.alerts, 1)
 	w.outbox.before = nil
 	w.addPending("home", "0000000000000001")
 	w.runAndTakeSent()
-	require.Empty(t, w.problem, "cleared by the next success")
+	require.Empty(t, w.problem(), "cleared by the next success")
 }
 
 // A temporary refusal delays only the email that was refused.
@@ -186,7 +186,7 @@ func testGreylisting(t *testing.T) {
 		got = append(got, w.runAndTakeSent()...)
 	}
 	require.Equal(t, annMail, w.onlyEmail(got).to)
-	require.Empty(t, w.problem)
+	require.Empty(t, w.problem())
 	stored, _ := w.storedCard(k, annMail)
 	require.Len(t, stored.Secrets, 1, "the token of an email that certainly did not arrive is removed")
 }
@@ -569,5 +569,5 @@ func testServerIsStillDown(t *testing.T) {
 	w.runAndTakeSent()
 	w.clock.advance(time.Hour)
 	require.Empty(t, w.runAndTakeSent())
-	require.Equal(t, "email: cannot send: connect: connection refused", w.problem)
+	require.Equal(t, "email: cannot send: connect: connection refused", w.problem())
 }

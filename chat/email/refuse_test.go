@@ -160,10 +160,10 @@ func testUnansweredIsTold(t *testing.T) {
 	_, answers := w.deliver(replyTo(card, annMail, "1", withHeader("X", "y\r\nList-Id: <l.human.test>"), withHeader("To", "permesso@gate.test")))
 	require.Empty(t, answers)
 	require.Nil(t, w.decision(k))
-	require.Equal(t, "email: an email by ann@human.test about "+approval.ShortID(k.ID)+" was not taken, and not answered: field of a program (list-id)", w.problem)
+	require.Equal(t, "email: an email by ann@human.test about "+approval.ShortID(k.ID)+" was not taken, and not answered: field of a program (list-id)", w.problem())
 	w.restart()
 	w.runAndTakeSent()
-	require.Contains(t, w.problem, "was not taken", "also after a restart")
+	require.Contains(t, w.problem(), "was not taken", "also after a restart")
 
 	first := k
 	w.next++
@@ -178,7 +178,7 @@ func testUnansweredIsTold(t *testing.T) {
 	taken, _ := w.deliver(replyTo(next, annMail, "1\n\n> "+strings.ReplaceAll(next.text, "\n", "\n> ")))
 	require.Equal(t, Decided, taken.Status)
 	require.Equal(t, k, taken.Key)
-	require.Empty(t, w.problem, "a reply decided")
+	require.Empty(t, w.problem(), "a reply decided")
 }
 
 // The same holds for the answers above the limit. A day later the status is clear.
@@ -191,13 +191,13 @@ func testAnswersAboveTheLimitAreTold(t *testing.T) {
 	for range maxUnclear {
 		_, answers := w.deliver(replyTo(card, annMail, "hm"))
 		require.Len(t, answers, 1)
-		require.Empty(t, w.problem)
+		require.Empty(t, w.problem())
 	}
 	_, answers := w.deliver(replyTo(card, annMail, "hm"))
 	require.Empty(t, answers)
-	require.Contains(t, w.problem, "an email by ann@human.test about a7f3b2c1 was not taken, and not answered: ")
+	require.Contains(t, w.problem(), "an email by ann@human.test about a7f3b2c1 was not taken, and not answered: ")
 	w.clock.advance(26 * time.Hour)
-	require.Empty(t, w.problem)
+	require.Empty(t, w.problem())
 	w.addPending("home", "00000000000000aa")
 	require.Contains(t, w.onlyEmail(w.runAndTakeSent()).text, "Your earlier email about a7f3b2c1 got no answer. Not understood, nothing was decided.")
 }
@@ -310,7 +310,7 @@ func testSeveralRequestsAreTold(t *testing.T) {
 		require.Empty(t, answers)
 	}
 	require.Nil(t, w.decision(k))
-	require.Empty(t, w.problem)
+	require.Empty(t, w.problem())
 }
 
 func TestLikely(t *testing.T) {

@@ -246,7 +246,7 @@ func testRefusedAddressAfterRestart(t *testing.T) {
 		w.runAndTakeSent()
 		w.clock.advance(10 * time.Second)
 	}
-	require.Equal(t, "email: card a7f3b2c1 to ann@human.test was refused: name the recipient: 550 no such user", w.problem)
+	require.Equal(t, "email: card a7f3b2c1 to ann@human.test was refused: name the recipient: 550 no such user", w.problem())
 	require.Len(t, w.alerts, 1)
 }
 

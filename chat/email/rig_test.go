@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,7 +51,7 @@ type rig struct {
 	ceilings  map[string]approval.Reversibility
 	outbox    *outbox
 	clock     *bubbleClock
-	problem   string
+	problems  atomic.Pointer[string] // the last report
 	alerts    []string
 	next      int
 	last      approval.Key
@@ -159,7 +160,8 @@ func (w *rig) restart() {
 		require.NoError(w.t, err)
 		return d
 	}
-	w.problem, w.limit, w.hints = "", nil, make(chan approval.Key, 10)
+	w.problems.Store(new(""))
+	w.limit, w.hints = nil, make(chan approval.Key, 10)
 	w.Adapter = &Adapter{
 		Addressing: Addressing{Local: "permesso", Separator: "+", Domain: "gate.test"}, FollowUp: true,
 		Sender: w.outbox, Verifier: &authentic.Authenticator{TrustRelay: true},
@@ -172,13 +174,15 @@ func (w *rig) restart() {
 		Workspaces: w.workspaces,
 		Style:      func(language string) chat.Style { return chat.Style{Language: language} },
 		Foot:       func() string { return "log 1042 9f3c" },
-		Problem:    func(what, _ string) { w.problem = what },
+		Problem:    func(what, _ string) { w.problems.Store(&what) },
 		Elsewhere:  func(_, text string) { w.alerts = append(w.alerts, text) },
 		Changes:    w.hints, Every: 10000 * time.Hour, Retry: FirstRetry,
 		Log: func(err error) { w.t.Log(err) },
 	}
 	w.start()
 }
+
+func (w *rig) problem() string { return *w.problems.Load() }
 
 func (w *rig) start() {
 	ctx, cancel := context.WithCancel(context.Background())

@@ -16,7 +16,7 @@ import (
 
 // commandPattern finds a command in a shell block or in code: "permesso key create".
 // Its last group is set if that is the first line of a signed text instead.
-var commandPattern = regexp.MustCompile("(?m)(?:^|[`|] ?|\\$\\()permesso ([a-z]+)( [a-z-]+\\b)?( v[0-9]\\b)?")
+var commandPattern = regexp.MustCompile("(?m)(?:^|[`|] ?|\\$\\()permesso ([a-z][a-z-]*)( [a-z-]+\\b)?( v[0-9]\\b)?")
 
 // documents returns the text of each README.md and FORMAT.md of ours, by path.
 func documents(t *testing.T) map[string]string {

@@ -37,8 +37,8 @@ func setUpMail(t *testing.T, r *rig, o *mailserver.OAuth, wantError bool, args .
 		}
 	}
 	require.NoError(t, lines.Err())
-	out += errs.String()
 	err = cmd.Wait()
+	out += errs.String()
 	require.Equal(t, wantError, err != nil, out)
 	require.NotContains(t, out, mailserver.ClientSecret)
 	return out

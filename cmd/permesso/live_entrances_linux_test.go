@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -68,6 +69,7 @@ func liveEntrances() map[string][]string {
 		"log_level":                      {atLog}, "log_format": {atLog},
 		"channels.telegram.":  {atTelegram},
 		"channels.email.":     {atReopened},
+		"channels.ntfy.":      {atReopened},
 		"channels.email.from": {atEmail}, "channels.email.smtp.address": {atEmail}, "channels.email.sub_addressing": {atEmail},
 		"channels.email.maildir": {atEmail}, "channels.email.trust_relay": {atEmail}, "channels.email.authserv_id": {atEmail},
 	}
@@ -276,7 +278,7 @@ func (l *live) replyByEmail(folder, id string, headers ...string) string {
 	card := l.awaitMail(id)
 	l.replies++
 	name := fmt.Sprintf("%d.%d.test", time.Now().Unix(), l.replies)
-	text := strings.Join(append(headers, "From: ann@example.org", "To: "+headerOf(card, "Reply-To"), "Subject: Re: "+subjectOf(card),
+	text := strings.Join(append(headers, "From: ann@example.org", "To: "+cmp.Or(headerOf(card, "Reply-To"), headerOf(card, "From")), "Subject: Re: "+subjectOf(card),
 		"Message-ID: <"+name+"@example.org>", "Date: "+time.Now().UTC().Format(time.RFC1123Z), "", "1", ""), "\r\n")
 	dir := filepath.Join(l.dir, folder)
 	temp := filepath.Join(dir, "tmp", name)

@@ -148,7 +148,7 @@ trust_relay = «true¦false»
 authserv_id = «"mx.one"¦"mx.two"»
 maildir = "DIR/«inbox¦inbox2»"
 ` + say}
-	const passed = "Authentication-Results: mx.two; dmarc=pass header.from=example.org"
+	const passed = "Authentication-Results: mx.two; dmarc=pass header.from=example.org; spf=pass smtp.mailfrom=ann@example.org"
 	add := func(key string, see func(*live) string, before, after string) {
 		g.checks = append(g.checks, liveCheck{"channels.email." + key, atEmail, see, [2]string{before, after}})
 	}

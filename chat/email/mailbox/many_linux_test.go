@@ -32,6 +32,12 @@ func (m *manyTaken) take(in Incoming) error {
 	return nil
 }
 
+func (m *manyTaken) taken() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.n
+}
+
 // before waits for an answer, and returns how many emails were taken before it.
 func (m *manyTaken) before(t *testing.T, i int) (n int) {
 	t.Helper()
@@ -43,7 +49,6 @@ func (m *manyTaken) before(t *testing.T, i int) (n int) {
 		return ok
 	}, testTimeout, time.Millisecond, "answer %d", i)
 	t.Logf("answer %d after %v, behind %d emails", i, time.Since(start).Round(time.Millisecond), n)
-	require.Less(t, time.Since(start), 10*time.Second)
 	return n
 }
 
@@ -53,7 +58,7 @@ func (m *manyTaken) all(t *testing.T, want int) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return m.n == want
-	}, 10*testTimeout, 10*time.Millisecond, "%d of %d emails taken", m.n, want)
+	}, 10*testTimeout, 10*time.Millisecond, "not all of %d emails were taken", want)
 }
 
 // TestAnswerBehindManyEmails: of a full mailbox, the answers come first, at the first start and after
@@ -91,7 +96,7 @@ func TestAnswerBehindManyEmails(t *testing.T) {
 			m = &manyTaken{answers: map[string]int{}}
 			var once sync.Once
 			run(t, func(in Incoming) error {
-				if m.n == 2*lookInterval {
+				if m.taken() == 2*lookInterval {
 					once.Do(func() { drop(4); arrived <- struct{}{} }) // while the others are taken
 				}
 				return m.take(in)
