@@ -183,7 +183,7 @@ func (r renderer) wholeAnswer(about topic) string {
 	switch {
 	case about == aboutUndo && r.p.ToolName != "":
 		return Format(r.ToolSays, "what", r.reversibility())
-	case about == aboutWhere && r.p.Target != "":
+	case slices.Contains([]topic{aboutWhere, aboutHosts, aboutPeople}, about) && r.p.Target != "" && !r.knows(about):
 		return Format(r.ToolSays, "what", r.target())
 	case about == aboutRun && r.p.ToolName == "":
 		return r.Claimed
@@ -196,6 +196,11 @@ func (r renderer) wholeAnswer(about topic) string {
 		return strings.Join(lines, "\n")
 	}
 	return ""
+}
+
+// knows reports whether there are facts about a topic: these say more than the target.
+func (r renderer) knows(about topic) bool {
+	return slices.ContainsFunc(facts.ByDomain(r.p.Facts), func(d facts.Domain) bool { return slices.Contains(topicDomains[about], d.Domain) })
 }
 
 // complete says whether all facts of a domain are known: either a verified proof

@@ -236,6 +236,7 @@ func cutCode(text string) (code, rest string, colon bool) {
 		colon, after = after[0] == ':', after[1:]
 	}
 	rest = strings.TrimLeft(after, white)
+	colon = colon || strings.ContainsAny(after[:len(after)-len(rest)], "\r\n") // the sentence does not read on
 	if rest == after && rest != "" && !colon {
 		return "", "", false
 	}
@@ -251,7 +252,7 @@ func parseCode(code, rest string, colon bool, c Context) Command {
 		return Command{Kind: Menu, Code: code}
 	case rest == "" && code != "3":
 		return Command{Kind: Unclear, Problem: needsText, Code: code}
-	case !colon && (readsOn(rest) || code == "4" && takesBack(rest)):
+	case !colon && (readsOn(rest) || code == "4" && !isPlainNote(rest)):
 		return Command{Kind: Unclear, Problem: continues, Code: code}
 	}
 	return Command{Kind: Menu, Code: code, Text: rest}

@@ -275,7 +275,7 @@ func TestHandlePending(t *testing.T) {
 
 func TestConfirmRepeatsTheFirstReply(t *testing.T) {
 	card := waiting()
-	for _, text := range []string{"1", "3 no", "4 quietly", "5 on Monday", "? agent, why on earth"} {
+	for _, text := range []string{"1", "3 no", "4 be quiet", "5 on Monday", "? agent, why on earth"} {
 		d := &fakeGate{waiting: []approval.StoredPending{card}}
 		m := Message{Text: text, Card: &card}
 		first := handle(d, m)

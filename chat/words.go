@@ -21,8 +21,11 @@ type replyWords struct {
 	But         wordSet // between a verb and a note
 	Because     wordSet // between a verb and a reason
 	Counts      wordSet // behind a digit: the sentence reads on
-	Not         wordSet // in a note: it takes the approval back
-	Unless      wordSet // in a note: it has a condition, or wants something else
+	Not         wordSet // behind a code: it takes the approval back
+	When        wordSet // behind a code: it has a condition or another time
+	Begins      wordSet // with which a note behind a code begins
+	Manner      wordSet // of which a note behind a word consists
+	Alone       phrases // deny if nothing else is said
 	Doubts      wordSet // behind "no": it may be no denial
 	Automatic   phrases // of automatic replies
 }
@@ -142,6 +145,9 @@ func (w *replyWords) decide(text string, names []string) (code, with string) {
 	if code, _ := w.verdict(text, names); code != "" && !strings.Contains(text, "\n") {
 		return code, ""
 	}
+	if words, ok := splitWords(text); ok && w.Alone[strings.Join(words, " ")] {
+		return "3", ""
+	}
 	for _, dividers := range []string{":,;.!–—", white} {
 		for i, r := range text[:min(len(text), maxVerdict)] {
 			if !strings.ContainsRune(dividers, r) || w.splitsPhrase(text, text[:i]) {
@@ -162,9 +168,9 @@ func (w *replyWords) withText(first string, divider rune, rest string) (code, wi
 	word, after, _ := cutWhite(rest)
 	word = lowerLatin(word)
 	switch {
-	case code == "1" && verb && w.But[word] && isNote(after):
+	case code == "1" && w.But[word] && w.isNote(after):
 		return "4", after
-	case code == "1" && verb && !space && isNote(rest):
+	case code == "1" && verb && !space && w.isNote(rest):
 		return "4", rest
 	case code == "3" && verb && divider == ':' && rest != "":
 		return code, rest
@@ -195,7 +201,7 @@ func (w *replyWords) withoutSignature(text string, names []string) string {
 	for n := len(lines); n > 1; n = len(lines) {
 		last := trim(lines[n-1])
 		signed := strings.TrimLeft(last, "-–— ")
-		marked := signed != last || n > 2 && w.isPolite(lines[n-2], names) // by a dash, or by thanks above
+		marked := signed != last || w.closes(lines[n-2]) // by a dash, or by thanks above
 		if isSignature := w.isPolite(last, names) || marked && w.isName(signed); !isSignature {
 			break
 		}
@@ -204,21 +210,29 @@ func (w *replyWords) withoutSignature(text string, names []string) string {
 	return trim(strings.Join(lines, "\n"))
 }
 
+// closes reports whether a line ends with thanks, or with a comma.
+func (w *replyWords) closes(line string) bool {
+	words, _ := splitWords(line)
+	all, ok := w.cut(words, nil)
+	return strings.HasSuffix(trim(line), ",") || ok && w.Polite[all[len(all)-1]]
+}
+
 // isName reports whether a line is one to three capitalized words without another meaning.
 func (w *replyWords) isName(line string) bool {
 	words := strings.Fields(line)
 	return len(words) > 0 && len(words) <= 3 && !slices.ContainsFunc(words, func(word string) bool {
 		first, _ := utf8.DecodeRuneInString(word)
 		plain, ok := splitWords(word)
-		return !ok || len(plain) != 1 || !unicode.IsUpper(first) || w.knows(plain[0]) || hasWord(plain, notWords, unlessWords, doubtWords)
+		return !ok || len(plain) != 1 || !unicode.IsUpper(first) || w.knows(plain[0]) || hasWord(plain, notWords, whenWords, doubtWords, countWords)
 	})
 }
 
 // The sets that are safe to look in for every language at once.
-func countWords(w *replyWords) wordSet  { return w.Counts }
-func notWords(w *replyWords) wordSet    { return w.Not }
-func unlessWords(w *replyWords) wordSet { return w.Unless }
-func doubtWords(w *replyWords) wordSet  { return w.Doubts }
+func countWords(w *replyWords) wordSet { return w.Counts }
+func notWords(w *replyWords) wordSet   { return w.Not }
+func whenWords(w *replyWords) wordSet  { return w.When }
+func beginWords(w *replyWords) wordSet { return w.Begins }
+func doubtWords(w *replyWords) wordSet { return w.Doubts }
 
 // hasWord reports whether a word is in one of these sets of any language.
 func hasWord(words []string, sets ...func(*replyWords) wordSet) bool {
@@ -237,18 +251,18 @@ func looseWords(text string) []string {
 	return strings.FieldsFunc(lowerLatin(composed.Replace(text)), func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' })
 }
 
-// takesBack reports whether a note behind an approval asks, or takes the approval back.
-func takesBack(note string) bool {
+// isPlainNote reports whether text behind the code of a note is one: it begins like one, does not ask, sets no
+// condition and no time, and takes nothing back.
+func isPlainNote(note string) bool {
 	words := looseWords(note)
-	return strings.ContainsAny(note, "?？¿") || hasWord(words, notWords) ||
-		slices.ContainsFunc(words, func(s string) bool { return strings.HasSuffix(s, "n't") })
+	return len(words) > 0 && hasWord(words[:1], beginWords) && !strings.ContainsAny(note, "?？¿") && !hasWord(words, notWords, whenWords) &&
+		!hasPhrase(note, denying) && !slices.ContainsFunc(words, func(s string) bool { return strings.HasSuffix(s, "n't") })
 }
 
-// isNote reports whether text behind a verb only adds to the approval.
-func isNote(text string) bool {
-	words := looseWords(text)
-	return len(words) > 0 && !beginsWithDigit(text) && !namesRequest(text) && !takesBack(text) &&
-		!hasWord(words, unlessWords, doubtWords) && !hasPhrase(text, approving) && !hasPhrase(text, denying)
+// isNote reports whether text behind words that approve is about the manner only.
+func (w *replyWords) isNote(text string) bool {
+	words, ok := splitWords(text)
+	return ok && len(words) > 0 && !slices.ContainsFunc(words, func(s string) bool { return !w.Manner[s] })
 }
 
 // isReason reports whether text behind a denial is a reason. Behind a verb almost any is.

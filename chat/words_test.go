@@ -60,11 +60,12 @@ func TestWordsThatTakeBack(t *testing.T) {
 				harmless[word] = true
 			}
 		}
+		maps.Copy(harmless, w.Manner)
 	}
 	for _, w := range everyReplyWords() {
 		for _, v := range everyReplyWords() {
 			for approval := range merged(w.Approve, w.ApproveVerb) {
-				for word := range merged(v.Not, v.Unless, v.Doubts) {
+				for word := range merged(v.Not, v.When, v.Doubts) {
 					if harmless[word] {
 						continue // without an effect, or part of a phrase that approves
 					}

@@ -40,6 +40,7 @@ func (s *session) hasToTell(p *sentRecord, x *sentCopy, st status) bool {
 	what := st.aftermath()
 	switch {
 	case what == "" || x.StaleReason != "" || x.Message == "" && x.SentAt.IsZero(),
+		s.traits.OneWay, // its outcome says it, in the host's words
 		what == tellEnd && (!s.traits.Edits || s.now().Sub(st.Record.EndedAt) > maxOutcomeAge),
 		what == tellPause && s.traits.Letters != nil && s.needsNoLetter(x, st):
 		return false

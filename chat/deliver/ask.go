@@ -111,7 +111,7 @@ func (s *session) updateCopies(p *sentRecord, ws Workspace, k approval.Key, st s
 		case x == nil:
 			x = s.addCopy(p, to, st)
 			s.noteQuietRequest(ws, k)
-			if !s.flood.exceeded(ws.Name, to, s.now()) {
+			if !s.flood.exceeded(k, to, s.now(), s.isOpen) {
 				continue
 			}
 			var err error
@@ -123,6 +123,12 @@ func (s *session) updateCopies(p *sentRecord, ws Workspace, k approval.Key, st s
 		}
 	}
 	return nil
+}
+
+// isOpen reports whether a request still needs a decision, or may.
+func (s *session) isOpen(k approval.Key) bool {
+	story, err := s.Viewer.Story(s.ctx, k)
+	return err != nil || isPending(story)
 }
 
 // addCopy adds a copy to send, and removes the oldest possibly sent ones beyond the limit.

@@ -3,9 +3,11 @@ package deliver
 import (
 	"slices"
 	"time"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
-// Above maxCards new cards a minute in one workspace, further requests become lines of a digest.
+// While more than maxCards cards of the last minute wait in one place, further requests become lines of a digest.
 const (
 	maxCards    = 5
 	floodWindow = time.Minute
@@ -14,7 +16,12 @@ const (
 // flood counts the new cards of each place. Only the watch loop uses it.
 type flood struct {
 	most  int // cards a minute in a place
-	cards map[floodKey][]time.Time
+	cards map[floodKey][]newCard
+}
+
+type newCard struct {
+	approval.Key
+	at time.Time
 }
 
 type floodKey struct {
@@ -22,13 +29,19 @@ type floodKey struct {
 	at        Address
 }
 
-// exceeded counts a card, and reports whether it is one too many.
-func (f *flood) exceeded(ws string, to Place, now time.Time) bool {
-	at := floodKey{ws, to.Address}
-	recent := slices.DeleteFunc(f.cards[at], func(t time.Time) bool { return now.Sub(t) >= floodWindow })
-	f.cards[at] = append(recent, now)
-	if len(f.cards[at]) > 10*f.most {
-		f.cards[at] = f.cards[at][len(f.cards[at])-10*f.most:]
+// exceeded counts a card, and reports whether it is one too many. Those that were decided meanwhile are none.
+func (f *flood) exceeded(k approval.Key, to Place, now time.Time, isOpen func(approval.Key) bool) bool {
+	at := floodKey{k.Workspace, to.Address}
+	recent := slices.DeleteFunc(f.cards[at], func(c newCard) bool { return now.Sub(c.at) >= floodWindow })
+	open := 0
+	for i := len(recent) - 1; i >= 0 && open < f.most; i-- { // no more are read than needed
+		if isOpen(recent[i].Key) {
+			open++
+		} else {
+			recent = slices.Delete(recent, i, i+1)
+		}
 	}
-	return len(f.cards[at]) > f.most
+	recent = append(recent, newCard{k, now})
+	f.cards[at] = recent[max(0, len(recent)-10*f.most):]
+	return open >= f.most
 }

@@ -55,7 +55,7 @@ func (c *Channel) newSession(ctx context.Context) (*session, error) {
 		touched: make(chan approval.Key, 256), nameKnown: make(chan struct{}), opened: make(chan struct{}),
 		outbox:      &outbox{ctx: ctx, retryUnit: cmp.Or(c.Retry, firstRetry), queues: map[ID]*queue{}},
 		warnings:    warnings{report: c.Problem, current: map[string][2]string{}},
-		flood:       flood{most: cmp.Or(c.MaxCards, maxCards), cards: map[floodKey][]time.Time{}},
+		flood:       flood{most: cmp.Or(c.MaxCards, maxCards), cards: map[floodKey][]newCard{}},
 		refusals:    refusals{at: map[ID][]time.Time{}},
 		listButtons: listButtons{buttons: map[string]listButton{}},
 		feeds:       feeds{open: map[string]*feed{}},

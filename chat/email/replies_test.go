@@ -79,7 +79,7 @@ func decides(text string) bool {
 
 // replyCodes are answers in every supported form.
 var replyCodes = []string{
-	"1", "2", "3", "3 not today", "4 keep it short", "4 two lines:\nkeep it short,\nand friendly", "5 post it tomorrow\nat noon", "6",
+	"1", "2", "3", "3 not today", "4 keep it short", "4 write two lines:\nkeep it short,\nand friendly", "5 post it tomorrow\nat noon", "6",
 	"approve a7f3b2c1", "deny a7f3b2c1 not today", "deny a7f3b2c1", "approve", "deny", "deny not today",
 }
 

@@ -41,7 +41,7 @@ func TestReplies(t *testing.T) {
 		want       string
 	}{
 		{"1", "Approved: ", approval.StatusApproved, nil, ""},
-		{"4 but quietly,\nplease", "Approved: ", approval.StatusApproved, func(d *approval.Decision) string { return d.Note }, "but quietly,\nplease"},
+		{"4: but quietly,\nplease", "Approved: ", approval.StatusApproved, func(d *approval.Decision) string { return d.Note }, "but quietly,\nplease"},
 		{"5 tomorrow", "Not run: ", approval.StatusOverridden, func(d *approval.Decision) string { return d.Override }, "tomorrow"},
 		{"3 not now", "Denied: ", approval.StatusDenied, func(d *approval.Decision) string { return d.Feedback }, "not now"},
 		{"? agent, who asked you", "Sent back to the agent", approval.StatusRequestMore, func(d *approval.Decision) string { return d.Feedback }, "who asked you"},

@@ -40,7 +40,7 @@ func TestShowAll(t *testing.T) {
 	for _, words := range []string{"approve a7000001", "/approve a700"} {
 		require.Contains(t, h.waitForReply(h.api.Say(ann, ann, words)).Text, "Not all of a7000001 was shown here yet", words)
 	}
-	for _, words := range []string{"1", "2", "4 note", "6", "approve a7000001"} {
+	for _, words := range []string{"1", "2", "4: note", "6", "approve a7000001"} {
 		require.Contains(t, h.waitForReply(h.api.Reply(ann, ann, m.ID, words)).Text, "Not all of a7000001 was shown here yet", words)
 	}
 

@@ -327,7 +327,7 @@ func TestInput(t *testing.T) {
 		s.waitFor("/  deny a7f3b2c1")
 		s.typeLine("approve a7f3b2c1 " + strings.Repeat("x", maxLine))
 		s.waitFor("Line too long")
-		s.typeLine("4 " + strings.Repeat("x", maxLine-10))
+		s.typeLine("4: " + strings.Repeat("x", maxLine-10))
 		s.waitFor("Approved:")
 		s.do(func() { require.Len(t, s.asked, 1) })
 		_, err := io.WriteString(s.keys, "approve a7f3b2c1") // no line feed: incomplete

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/permesso-dev/permesso/chat/email/mailserver"
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/email/mailserver"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
 

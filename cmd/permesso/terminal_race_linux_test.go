@@ -252,7 +252,7 @@ func (w *terminalRig) line(k approval.Key) string {
 	n := len(w.lines)
 	short := approval.ShortID(k.ID)
 	return []string{
-		"1", "1", "3", fmt.Sprintf("4 k%05dk", n), fmt.Sprintf("3 k%05dk", n), fmt.Sprintf("5 k%05dk", n),
+		"1", "1", "3", fmt.Sprintf("4: k%05dk", n), fmt.Sprintf("3 k%05dk", n), fmt.Sprintf("5 k%05dk", n),
 		"approve " + short, fmt.Sprintf("deny %s k%05dk", short, n),
 	}[w.random.IntN(8)]
 }
@@ -397,7 +397,7 @@ func decides(line string, d *approval.Decision) bool {
 		_, reason, _ := strings.Cut(text, " ")
 		return d.Verdict == approval.Denied && d.Code == "" && d.Feedback == reason
 	}
-	return word == d.Code && (text == d.Note || text == d.Feedback || text == d.Override)
+	return strings.TrimSuffix(word, ":") == d.Code && (text == d.Note || text == d.Feedback || text == d.Override)
 }
 
 // TestTerminalRaces: no decision at the terminal is about another card than the one on
