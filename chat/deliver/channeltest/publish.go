@@ -17,6 +17,7 @@ func RunPublisher(t *testing.T, open func(t *testing.T) Fixture) {
 	for name, test := range map[string]func(*rig){
 		"a card has no word of the agent":    (*rig).noticeOfHost,
 		"the outcome replaces the card":      (*rig).noticeSettled,
+		"a failure has no word of the agent": (*rig).noticeFailed,
 		"a restart asks nothing twice":       (*rig).noticeRestart,
 		"a failure loses nothing":            (*rig).noticeRetry,
 		"each of many requests has its card": (*rig).noticeMany,
@@ -67,6 +68,18 @@ func (r *rig) noticeSettled() {
 	_, err := r.gate.decider.Decide(r.Context(), a)
 	require.NoError(r, err)
 	require.Equal(r, m.ID, r.notice(k, "Settled: denied").ID)
+	r.await("the end of the record", func() bool { return !r.sent.has(`"state"`) })
+	r.requireNotices(1)
+}
+
+func (r *rig) noticeFailed() {
+	k := r.gate.askTool("fails", "a7000001deadbeef", hostile)
+	m := r.notice(k, "🔐")
+	a := decide.ByCode("1", "")
+	a.Key, a.By, a.Via = k, r.gate.approver, "cli"
+	_, err := r.gate.decider.Decide(r.Context(), a)
+	require.NoError(r, err)
+	require.Equal(r, m.ID, r.notice(k, "Settled: failed").ID)
 	r.await("the end of the record", func() bool { return !r.sent.has(`"state"`) })
 	r.requireNotices(1)
 }
