@@ -338,6 +338,16 @@ func TestOneReminderForAll(t *testing.T) {
 		h.request(keyIn(personal, n), postRequest)
 		h.waitFor("its sent record", func() bool { return strings.Contains(h.record(keyIn(personal, n)), `"state":"sent"`) })
 	}
+	h.waitForState("each request in both chats", func(s botapi.State) bool {
+		for _, who := range []int64{ann, bob} {
+			for n := 1; n <= 3; n++ {
+				if !slices.ContainsFunc(s.FromBot(who), func(m botapi.Message) bool { return strings.Contains(m.Text, fmt.Sprint("a700000", n)) }) {
+					return false
+				}
+			}
+		}
+		return true
+	})
 	h.decideAsOperator(decided, approval.Denied)
 	h.waitFor("the end of the record", func() bool { return h.record(decided) == "" })
 	clock.set(31 * time.Minute)

@@ -221,6 +221,7 @@ export const scenarios = {
     })
     await page.locator(`#q-home-${good.id} a`).click()
     await page.locator('#code-1').click()
+    await page.locator('#sure').evaluate((button) => Promise.all(button.getAnimations().map((a) => a.finished))) // it takes no click before
     await page.locator('#sure').click()
     assert.equal((await outcomeOf(scene, good)).outcome, 'approved')
     assert.equal(scene.home.runs(good.id), 1)

@@ -77,7 +77,7 @@ func (o *OAuth) visit(t testing.TB, address, answer string) int {
 	t.Helper()
 	resp, err := http.Get(address + "&answer=" + answer) //nolint:noctx // a test
 	if err != nil {
-		t.Error(err)
+		t.Log(err) // the program has what it needs, and its server may have ended
 		return 0
 	}
 	resp.Body.Close()

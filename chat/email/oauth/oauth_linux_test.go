@@ -164,12 +164,14 @@ func TestRefusedCodes(t *testing.T) {
 			if tc.prepare != nil {
 				tc.prepare(c, o)
 			}
+			var visits sync.WaitGroup
 			_, err := c.AuthorizeCode(waitingContext(t), func(page string) {
 				if tc.visit == nil {
 					tc.visit = func(t *testing.T, o *mailserver.OAuth, page string) { o.Allow(t, page) }
 				}
-				go tc.visit(t, o, page)
+				visits.Go(func() { tc.visit(t, o, page) })
 			})
+			visits.Wait()
 			requireFailure(t, err, tc.cause, tc.help, false)
 		})
 	}
