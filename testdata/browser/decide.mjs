@@ -220,15 +220,20 @@ export const scenarios = {
       return await page.locator(`#q-home-${good.id}`).count() + await page.locator(`#q-home-${bad.id}`).count() === 2
     })
     await page.locator(`#q-home-${good.id} a`).click()
-    await page.locator('#code-1').click()
-    await page.locator('#sure').evaluate((button) => Promise.all(button.getAnimations().map((a) => a.finished))) // it takes no click before
-    await page.locator('#sure').click()
+    // Buttons of a decision take no click for 400 ms. Without JavaScript the driver does not try a click again.
+    const press = async (button) => {
+      await page.locator(button).waitFor()
+      await page.waitForTimeout(800)
+      await page.locator(button).click()
+    }
+    await press('#code-1')
+    await press('#sure')
     assert.equal((await outcomeOf(scene, good)).outcome, 'approved')
     assert.equal(scene.home.runs(good.id), 1)
     await page.goto(list)
     await page.locator(`#q-home-${bad.id} a`).click()
     await page.locator('#deny-text').fill('no')
-    await page.locator('#code-3').click()
+    await press('#code-3')
     await page.locator('#note').waitFor()
     assert.equal((await outcomeOf(scene, bad)).outcome, 'denied')
     await page.locator('#leave').click()
