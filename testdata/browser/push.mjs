@@ -69,6 +69,13 @@ export const scenarios = {
     await page.locator('#to-help').click()
     await page.locator('#push-button[data-state=off]').waitFor()
     await scene.accessible(page, 'help with notifications')
+    // A browser that is slow to answer never shows the section with a button without text.
+    await page.addInitScript(() => { navigator.serviceWorker.register = () => new Promise((resolve) => { window.answer = resolve }) })
+    await page.reload()
+    await page.waitForFunction(() => window.answer)
+    assert.equal(await page.locator('#push').isVisible(), false)
+    await page.evaluate(async () => window.answer(await navigator.serviceWorker.getRegistration('/')))
+    await page.locator('#push-button[data-state=off]').waitFor()
     await page.evaluate(() => navigator.serviceWorker.ready)
     await subscribe(scene, page, 'phone')
     const request = await scene.home.agent('personal').submit('hello', { name: 'hostile: see http://evil.example' })

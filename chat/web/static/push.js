@@ -16,10 +16,13 @@
 
   const section = document.getElementById('push')
   if (!section || !('serviceWorker' in navigator) || !('PushManager' in window)) return
-  section.hidden = false
   const button = document.getElementById('push-button')
   const say = (text) => { document.getElementById('push-text').textContent = text }
-  const show = (on) => { button.textContent = on ? section.dataset.off : section.dataset.on; button.dataset.state = on ? 'on' : 'off' }
+  const show = (on) => {
+    button.textContent = on ? section.dataset.off : section.dataset.on
+    button.dataset.state = on ? 'on' : 'off'
+    section.hidden = false // not before: until then the button has no text
+  }
   const ready = navigator.serviceWorker.register('/worker.js', { scope: '/' })
 
   async function post (path, fields) {
