@@ -9,7 +9,9 @@
 // passes its check. A check refuses variables, placeholders and names. Text in the form
 // of a provider's key is always reported, even an example. No comment in the text
 // disables a rule. A generic rule finds what the text around it calls a secret; its
-// finding is dropped where a provider's rule found one.
+// finding is dropped where a provider's rule found one. Where a rule of gitleaks wants the
+// end of a line or a string behind a key, the marks that end it in a sentence, an address or
+// a tag count, too.
 //
 // Some kinds have no keyword: payment cards (an issuer's digits in a usual grouping, and
 // Luhn's check), bank accounts (an IBAN with its check digits), tokens of Discord, and
