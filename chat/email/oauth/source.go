@@ -98,23 +98,26 @@ func (s *Source) load() (*Token, error) {
 }
 
 // save writes the file. It is durable: the server may have replaced the refresh token.
-func (s *Source) save(t *Token) (err error) {
+func (s *Source) save(t *Token) error {
 	data, err := json.Marshal(t)
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(s.File), ".oauth-*") // 0600
+	folder, err := os.Open(filepath.Dir(s.File))
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	defer folder.Close()
+	f, err := os.CreateTemp(folder.Name(), ".oauth-*") // 0600
+	if err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), s.File)
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), s.File)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return folder.Sync()
 }
