@@ -101,6 +101,21 @@ func names(s string) []string {
 	return found
 }
 
+// What people are told to write decides, whatever they write in its place.
+func TestCodesAreToldWithTheirColon(t *testing.T) {
+	forms := regexp.MustCompile(`([1-6]:?) <\p{L}+>`)
+	for _, language := range Languages() {
+		told := 0
+		for key, text := range flatten(t, "", parseMessages(t, embedded, language)) {
+			for _, form := range forms.FindAllStringSubmatch(*text, -1) {
+				told++
+				require.Equal(t, Command{Kind: Menu, Code: form[1][:1], Text: "4 days, no?"}, Parse(form[1]+" 4 days, no?", annsCard), "%s %s: %s", language, key, form[0])
+			}
+		}
+		require.Greater(t, told, 8)
+	}
+}
+
 // A file is enough to add a language. What it lacks is in English.
 func TestAFileAddsALanguage(t *testing.T) {
 	english, err := fs.ReadFile(embedded, "messages/en.toml")

@@ -225,7 +225,7 @@ func TestExampleCard(t *testing.T) {
 irreversible | class: channel:out:x.com/ricardo [territory: session]
 text: Meeting at 5
 Agent says: "I need to remind the team."
-1 once · 3 deny · 4 <note> · 5 <change> · ? why, or a question
+1 once · 3 deny · 4: <note> · 5: <change> · ? why, or a question
 2 For this session: x_post to x.com/ricardo in personal
 6 Always: x_post to x.com/ricardo in personal, 90 days
 → approve a7f3b2c1  /  deny a7f3b2c1

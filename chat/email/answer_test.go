@@ -164,6 +164,7 @@ func TestAnswers(t *testing.T) {
 		{on + "On Mon, 2 Jan 2026, Ann wrote:\n> a\n\n1", "", false, "the same without a line between"},
 		{"> a\n\n" + on + "> b\n\n1", "", false, "the same below a quotation"},
 		{"4 <Notiz>, 5 <Änderung>\n", "", false, "a placeholder, in any language"},
+		{"4: <Notiz>\n5: <Änderung>\n", "", false, "the same with a colon"},
 		{"🔐 Erlaubnis nötig\n\n4 x", "", false, "a card in an unknown language"},
 		{"4 a\n🔐 Erlaubnis nötig\n4 x", "4 a", true, "the same, right below"},
 		{"", "", false, "nothing"},

@@ -281,7 +281,7 @@ func TestCodesSayWhetherTheyRun(t *testing.T) {
 			for code, effect := range map[string]string{"1": codes.Runs, "2": codes.Runs, "3": codes.RunsNothing, "4": codes.Runs, "5": codes.RunsNothing, "6": codes.Runs, "?": codes.RunsNothing} {
 				require.True(t, slices.ContainsFunc(strings.Split(part, "\n"), func(l string) bool {
 					l = strings.TrimPrefix(strings.TrimSpace(l), "· ")
-					return strings.HasPrefix(l, code+" ") && strings.HasSuffix(l, "("+effect+")")
+					return strings.HasPrefix(strings.Replace(l, code+":", code, 1), code+" ") && strings.HasSuffix(l, "("+effect+")")
 				}), "%s: code %s\n%s", language, code, part)
 			}
 		}

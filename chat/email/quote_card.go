@@ -82,7 +82,7 @@ var (
 	footStart       = pattern(`^(?:→|/|\?) ?(?:approve|deny)(?: |$)`)
 	footPart        = pattern(`^·|·$|^deny [0-9a-f]{8,} \S+ [·?](?: |$)`) // the foot, wrapped
 	sizeMark        = pattern(`\(~\d+ B\)$`)                              // ends the object line
-	placeholderLine = pattern(`^[1-6] ?<\p{L}+>`)                         // "4 <note>": a placeholder of the menu
+	placeholderLine = pattern(`^[1-6]:? ?<\p{L}+>`)                       // "4: <note>": a placeholder of the menu
 	optionLine      = pattern(`^[1-9] ["“„«].*["”“»]$`)
 )
 
