@@ -28,6 +28,7 @@ type replyWords struct {
 	Alone       phrases // deny if nothing else is said
 	Doubts      wordSet // behind "no": it may be no denial
 	Automatic   phrases // of automatic replies
+	GivenNames  wordSet // each may stand below a reply; none has another meaning
 }
 
 // phrases are word groups, written with ";" between them.
@@ -194,14 +195,13 @@ func (w *replyWords) splitsPhrase(text, first string) bool {
 	return n != len(before)
 }
 
-// withoutSignature removes lines below the first: thanks, names of the person, and a name after
-// a line of thanks or a dash.
+// withoutSignature removes lines below the first: thanks, names of the person, and another name where one may stand.
 func (w *replyWords) withoutSignature(text string, names []string) string {
 	lines := slices.DeleteFunc(strings.Split(text, "\n"), func(s string) bool { return trim(s) == "" })
 	for n := len(lines); n > 1; n = len(lines) {
 		last := trim(lines[n-1])
 		signed := strings.TrimLeft(last, "-–— ")
-		marked := signed != last || w.closes(lines[n-2]) // by a dash, or by thanks above
+		marked := signed != last || w.isPolite(lines[n-2], nil) || n == 2 && w.takesName(lines[0], last, names)
 		if isSignature := w.isPolite(last, names) || marked && w.isName(signed); !isSignature {
 			break
 		}
@@ -210,20 +210,23 @@ func (w *replyWords) withoutSignature(text string, names []string) string {
 	return trim(strings.Join(lines, "\n"))
 }
 
-// closes reports whether a line ends with thanks, or with a comma.
-func (w *replyWords) closes(line string) bool {
-	words, _ := splitWords(line)
-	all, ok := w.cut(words, nil)
-	return strings.HasSuffix(trim(line), ",") || ok && w.Polite[all[len(all)-1]]
+// takesName reports whether a name below a line is one without a dash or thanks: a given name begins it, and the line
+// decides. The names of such lines are a closed list, since any other word, of whatever language, may take the
+// decision back. A reason may go on with a name.
+func (w *replyWords) takesName(line, name string, names []string) bool {
+	code, with := w.decide(line, names)
+	given := looseWords(name)
+	return code != "" && (code != "3" || with == "") && len(given) > 0 && hasWord(given[:1], givenNames)
 }
 
 // isName reports whether a line is one to three capitalized words without another meaning.
 func (w *replyWords) isName(line string) bool {
-	words := strings.Fields(line)
-	return len(words) > 0 && len(words) <= 3 && !slices.ContainsFunc(words, func(word string) bool {
+	words := strings.FieldsFunc(line, func(r rune) bool { return r == '-' || strings.ContainsRune(white, r) })
+	return len(words) > 0 && len(words) <= 3 && !strings.ContainsAny(line, ",;:!–—") && !slices.ContainsFunc(words, func(word string) bool {
 		first, _ := utf8.DecodeRuneInString(word)
 		plain, ok := splitWords(word)
-		return !ok || len(plain) != 1 || !unicode.IsUpper(first) || w.knows(plain[0]) || hasWord(plain, notWords, whenWords, doubtWords, countWords)
+		return !ok || len(plain) != 1 || !unicode.IsUpper(first) || w.knows(plain[0]) || strings.HasSuffix(plain[0], "n't") ||
+			hasWord(plain, notWords, whenWords, doubtWords, countWords)
 	})
 }
 
@@ -233,6 +236,7 @@ func notWords(w *replyWords) wordSet   { return w.Not }
 func whenWords(w *replyWords) wordSet  { return w.When }
 func beginWords(w *replyWords) wordSet { return w.Begins }
 func doubtWords(w *replyWords) wordSet { return w.Doubts }
+func givenNames(w *replyWords) wordSet { return w.GivenNames }
 
 // hasWord reports whether a word is in one of these sets of any language.
 func hasWord(words []string, sets ...func(*replyWords) wordSet) bool {

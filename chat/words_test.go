@@ -4,6 +4,8 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -133,11 +135,19 @@ func TestPhrasesOfEveryLanguage(t *testing.T) {
 func TestNames(t *testing.T) {
 	once := Command{Kind: Menu, Code: "1"}
 	for text, want := range map[string]Command{
-		"Yes\nAnn": once, "yes, ann": once, "Yes\nAnn!": once, "Yes\nBob": {Kind: Unclear}, "Yes\n— Bob": once, "Yes\nThanks,\nBob Miller": once,
-		"Yes\nThanks\nwait": {Kind: Unclear}, "Yes\nThanks\nTomorrow": {Kind: Unclear}, "Yes\n— No": {Kind: Unclear}, "Yes\nBob Miller": {Kind: Unclear},
+		"Yes\nAnn": once, "yes, ann": once, "Yes\nAnn!": once, "Yes\nBob": once, "Yes\n— Bob": once, "Yes\nThanks,\nBob Miller": once,
+		"Yes\nThanks\nwait": {Kind: Unclear}, "Yes\nThanks\nTomorrow": {Kind: Unclear}, "Yes\n— No": {Kind: Unclear}, "Yes\nBob Miller": once, "Yes\nZbyszko": {Kind: Unclear},
+		"deny\nBob": {Kind: Menu, Code: "3"}, "deny: ask\nBob": {Kind: Menu, Code: "3", Text: "ask\nBob"}, "yes\nTomorrow\nBob": {Kind: Unclear},
 		"deny: too late\nAnn": {Kind: Menu, Code: "3", Text: "too late"}, "deny: too\nlate": {Kind: Menu, Code: "3", Text: "too\nlate"},
 	} {
 		require.Equal(t, want, Parse(text, annsCard), "%q", text)
+	}
+	for _, w := range everyReplyWords() {
+		for name := range w.GivenNames {
+			first, size := utf8.DecodeRuneInString(name)
+			require.True(t, w.isName(string(unicode.ToUpper(first))+name[size:]), "%s has another meaning", name)
+			require.False(t, hasWord([]string{name}, beginWords) || hasPhrase(name, approving) || hasPhrase(name, denying), "%s has another meaning", name)
+		}
 	}
 	noName := annsCard
 	noName.Names = []string{"no", "ok"}
