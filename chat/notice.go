@@ -16,6 +16,9 @@ type Notice struct {
 	Text  string // "x_post · x.com/ricardo · personal · a7f3b2c1"
 }
 
+// Question is the title without its sign.
+func (n Notice) Question() string { return strings.TrimPrefix(n.Title, sign) }
+
 // noticeMessages are the sentences of notices. Comments about them are in messages/en.toml.
 type noticeMessages struct{ Question, Settled, More, Open string }
 

@@ -35,13 +35,12 @@ func (st status) aftermath() aftermath {
 }
 
 // hasToTell reports whether the place of a copy has to be told. Only one of several copies there is answered.
-// Where messages cannot be edited, each outcome is a new message anyway.
+// Where messages can neither be edited nor replaced, each outcome is a new message anyway.
 func (s *session) hasToTell(p *sentRecord, x *sentCopy, st status) bool {
 	what := st.aftermath()
 	switch {
 	case what == "" || x.StaleReason != "" || x.Message == "" && x.SentAt.IsZero(),
-		s.traits.OneWay, // its outcome says it, in the host's words
-		what == tellEnd && (!s.traits.Edits || s.now().Sub(st.Record.EndedAt) > maxOutcomeAge),
+		what == tellEnd && (!s.traits.Edits && !s.traits.OneWay || s.now().Sub(st.Record.EndedAt) > maxOutcomeAge),
 		what == tellPause && s.traits.Letters != nil && s.needsNoLetter(x, st):
 		return false
 	}
@@ -68,11 +67,14 @@ func (s *session) messageOf(x *sentCopy) ID {
 // tell replies to a card, and records that. If the daemon dies in between, it tells again.
 func (s *session) tell(ctx context.Context, k approval.Key, x *sentCopy, st status) error {
 	what := st.aftermath()
-	msg := s.renderer(x.Language).aftermath(what, st)
+	msg := s.renderer(x.Language).aftermath(what, st).follow(s.messageOf(x))
 	msg.Key, msg.Title = k, "Re: "+x.Title
+	if s.traits.OneWay {
+		msg = s.newNotice(k, s.renderer(x.Language).aftermathNotice(what, st))
+	}
 	ctx, stop := outlive(ctx, tellGrace)
 	defer stop()
-	_, err := s.send(ctx, x.address(), msg.follow(s.messageOf(x)).silent(s.isQuiet(k)))
+	_, err := s.send(ctx, x.address(), msg.silent(s.isQuiet(k)))
 	if err != nil && !never(err) {
 		return err
 	}
@@ -91,11 +93,25 @@ func outlive(ctx context.Context, d time.Duration) (context.Context, context.Can
 
 // aftermath is the message: what happened, the request, and why.
 func (p renderer) aftermath(what aftermath, st status) Message {
-	key, lines := string(tellPause), []string{p.ApprovedInPause(st.Pending.SourceGroup, st.Decision), p.settledFoot(st.Pending)}
+	lines := []string{p.ApprovedInPause(st.Pending.SourceGroup, st.Decision), p.settledFoot(st.Pending)}
 	if what == tellEnd {
-		key, lines = string(st.Record.Status), []string{Truncate(p.Outcome(st.Record), p.maxText/8)}
+		lines = []string{Truncate(p.Outcome(st.Record), p.maxText/8)}
 	}
-	return plain(append([]string{chat.Format(p.Aftermath[key], "what", p.Action(st.Pending))}, lines...)...)
+	return plain(append([]string{p.happened(what, st, p.Action(st.Pending))}, lines...)...)
+}
+
+// aftermathNotice is the same in the host's words.
+func (p renderer) aftermathNotice(what aftermath, st status) chat.Notice {
+	n := p.Notice(st.Pending)
+	n.Title = p.happened(what, st, n.Question())
+	return n
+}
+
+func (p renderer) happened(what aftermath, st status, to string) string {
+	if what == tellEnd {
+		what = aftermath(st.Record.Status)
+	}
+	return chat.Format(p.Aftermath[string(what)], "what", to)
 }
 
 // notePauseTold records that approvers have read in a chat that a request waits for the end of a pause.

@@ -14,6 +14,7 @@ import (
 const (
 	limitedDelay    = 2 * time.Second  // so that a burst is one number
 	limitedInterval = 10 * time.Minute // between two lines
+	noticeInterval  = time.Hour        // likewise, where each line is a notification
 )
 
 // limitedCount counts the requests of a workspace that a limit refused.
@@ -35,7 +36,7 @@ type limitedCounts struct {
 // told in one line, at a limited rate. The last few may be lost at a restart.
 func (c *Channel) Limited(workspace string) {
 	s := c.running.Load()
-	if s == nil || s.traits.Letters != nil {
+	if s == nil || s.traits.Letters != nil && !s.traits.OneWay {
 		return
 	}
 	s.limited.Lock()
@@ -62,6 +63,10 @@ func (s *session) limitedIn(ws string) *limitedCount {
 func (s *session) tellLimited() {
 	s.limited.Lock()
 	defer s.limited.Unlock()
+	interval := limitedInterval
+	if s.traits.OneWay {
+		interval = noticeInterval
+	}
 	for _, ws := range s.Workspaces() {
 		n := s.limitedIn(ws.Name)
 		if n.sending {
@@ -72,7 +77,7 @@ func (s *session) tellLimited() {
 			n.changed = false
 		}
 		now := s.now()
-		if n.Count > 0 && now.Sub(n.First) >= limitedDelay && now.Sub(n.Told) >= limitedInterval {
+		if n.Count > 0 && now.Sub(n.First) >= limitedDelay && now.Sub(n.Told) >= interval {
 			s.queueLimited(ws, n, now)
 		}
 	}
@@ -86,8 +91,12 @@ func (s *session) queueLimited(ws Workspace, n *limitedCount, now time.Time) {
 	for _, to := range ws.Places {
 		t := catalogFor(cmp.Or(to.Language, ws.Language))
 		line := chat.Format(t.Limited, "workspace", chat.Escape(ws.Name), "n", strconv.Itoa(count))
-		s.outbox.put(to.Chat, job{rank: rankNotice, do: func(ctx context.Context) error {
-			_, err := s.send(ctx, to.Address, plain(line).silent(s.isQuiet(approval.Key{Workspace: ws.Name})))
+		msg := plain(line)
+		if s.traits.OneWay {
+			msg = s.newNotice(approval.Key{}, chat.Notice{Title: chat.Escape(ws.Name), Text: line})
+		}
+		s.outbox.put(s.queueOf(to.Chat), job{rank: rankNotice, do: func(ctx context.Context) error {
+			_, err := s.send(ctx, to.Address, msg.silent(s.isQuiet(approval.Key{Workspace: ws.Name})))
 			if err != nil && !never(err) {
 				return err
 			}

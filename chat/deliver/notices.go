@@ -16,7 +16,7 @@ import (
 
 // Notices is the part of an adapter that all services share which only show notifications: no person can reply to
 // one. It composes them, with words of the host alone, see chat.Notice. An outcome replaces its card, whose ID is in
-// Message.ReplyTo.
+// Message.ReplyTo. A message without a key is about no request.
 type Notices struct{}
 
 // Listen implements Adapter. There is nothing to receive.
@@ -47,6 +47,11 @@ func (Notices) Card(p *approval.Pending, style chat.Style, _ string) (Message, e
 // Outcome implements Composer.
 func (Notices) Outcome(rec *approval.Record, style chat.Style) []string {
 	return []string{style.SettledNotice(rec)}
+}
+
+// newNotice is a notification that replaces none.
+func (s *session) newNotice(k approval.Key, n chat.Notice) Message {
+	return Message{Key: k, ID: s.traits.Letters.NewID(k.ID), Title: n.Title, Lines: []string{n.Text}, Until: s.now().Add(maxOutcomeAge)}
 }
 
 // CallFailed classifies the error of an HTTP call. It leaves out the URL, which may be a secret.

@@ -79,7 +79,7 @@ func (a *Adapter) Send(ctx context.Context, _ deliver.Address, m deliver.Message
 		header.Set("Priority", priorityLow)
 	}
 	header.Set("Title", mime.BEncoding.Encode("utf-8", strings.TrimPrefix(m.Title, "Re: ")))
-	if a.Page != nil {
+	if a.Page != nil && m.Key.ID != "" {
 		if at := a.Page(m.Key); at != "" {
 			header.Set("Click", at)
 		}

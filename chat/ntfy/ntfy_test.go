@@ -35,7 +35,7 @@ func TestConformance(t *testing.T) {
 			Adapter: adapter(s), At: deliver.Address{Chat: ntfy.Place},
 			Shown: func() (all []channeltest.Shown) {
 				for _, m := range s.Messages() {
-					all = append(all, channeltest.Shown{ID: deliver.ID(m.Sequence), Text: m.Title + "\n" + m.Text})
+					all = append(all, channeltest.Shown{ID: deliver.ID(m.Sequence), Text: m.Title + "\n" + m.Text, Silent: m.Priority < 3})
 				}
 				return all
 			},

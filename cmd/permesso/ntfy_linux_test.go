@@ -18,7 +18,7 @@ import (
 const ntfyTopic, ntfyToken = "secret-topic-0123456789", "tk_secrettoken"
 
 // newNtfyRig is a home with a server of ntfy. It does not start the daemon.
-func newNtfyRig(t *testing.T) (*rig, *ntfyserver.Server) {
+func newNtfyRig(t *testing.T, more string) (*rig, *ntfyserver.Server) {
 	t.Helper()
 	s := ntfyserver.New(t, ntfyTopic)
 	s.Token = ntfyToken
@@ -26,8 +26,8 @@ func newNtfyRig(t *testing.T) (*rig, *ntfyserver.Server) {
 	for name, secret := range map[string]string{"topic": ntfyTopic, "token": ntfyToken} {
 		require.NoError(t, os.WriteFile(filepath.Join(h.dir, name), []byte(secret+"\n"), 0o600))
 	}
-	text := strings.Replace(uiConfig, "[workspaces.personal]\n", "[workspaces.personal]\nchannels = [\"ntfy\"]\n", 1) +
-		fmt.Sprintf("[channels.ntfy]\nserver = %q\ntopic_file = %q\ntoken_file = %q\nui_url = \"https://gate.example.org\"\n", s.URL, filepath.Join(h.dir, "topic"), filepath.Join(h.dir, "token"))
+	text := strings.Replace(uiConfig, "[workspaces.personal]\n", "[workspaces.personal]\nchannels = [\"ntfy\"]\n"+more+"\n", 1)
+	text += strings.NewReplacer("hello", "deploy", "/bin/echo", "/bin/false").Replace(text[strings.Index(text, "[tools.hello]"):]) + fmt.Sprintf("[channels.ntfy]\nserver = %q\ntopic_file = %q\ntoken_file = %q\nui_url = \"https://gate.example.org\"\n", s.URL, filepath.Join(h.dir, "topic"), filepath.Join(h.dir, "token"))
 	require.NoError(t, os.WriteFile(h.config, []byte(text), 0o600))
 	return h, s
 }
@@ -50,7 +50,7 @@ func awaitNtfy(t *testing.T, s *ntfyserver.Server, ok func(m ntfyserver.Message)
 // A phone hears what waits and how it ended, with no word of the agent. The secrets are in no log and no status.
 func TestNtfy(t *testing.T) {
 	t.Parallel()
-	h, s := newNtfyRig(t)
+	h, s := newNtfyRig(t, "")
 	d := h.serve()
 	id := h.ask(`{"tool_name":"hello","request_data":{"name":"hostile: see http://evil.example"},"preview":"hostile"}`)
 	m := awaitNtfy(t, s, func(m ntfyserver.Message) bool { return strings.Contains(m.Text, approval.ShortID(id)) })
@@ -64,11 +64,16 @@ func TestNtfy(t *testing.T) {
 	require.Equal(t, m.Sequence, settled.Sequence)
 	require.Equal(t, "Settled: denied · "+approval.ShortID(id), settled.Text)
 	require.Len(t, s.Messages(), 1)
-	readme, err := os.ReadFile("../../chat/ntfy/README.md")
-	require.NoError(t, err)
-	for _, shown := range []ntfyserver.Message{m, settled} {
-		text := strings.ReplaceAll(shown.Title+"\n"+shown.Text, approval.ShortID(id), "a7f3b2c1")
-		require.Contains(t, string(readme), "```\n"+text+"\n```", "the README shows what a person sees")
+	fails := h.ask(`{"tool_name":"deploy","request_data":{"name":"hostile"}}`)
+	h.awaitPending("personal", fails)
+	code, _, errs = h.run("", "approve", fails)
+	require.Zero(t, code, errs)
+	failed := awaitNtfy(t, s, func(m ntfyserver.Message) bool { return strings.HasPrefix(m.Title, "⚠") })
+	require.Equal(t, 4, failed.Priority)
+	for _, shown := range []ntfyserver.Message{m, settled, failed} {
+		require.NotContains(t, shown.Title+shown.Text, "hostile")
+		text := strings.NewReplacer(approval.ShortID(id), "a7f3b2c1", approval.ShortID(fails), "b81c07de").Replace(shown.Title + "\n" + shown.Text)
+		requireNtfyReadme(t, text)
 	}
 
 	s.Fail(http.StatusUnauthorized)
@@ -83,6 +88,27 @@ func TestNtfy(t *testing.T) {
 	requireNoTopic(t, out)
 	requireNoTopic(t, d.logged())
 	d.stop()
+}
+
+// requireNtfyReadme fails unless the README shows a notification.
+func requireNtfyReadme(t *testing.T, text string) {
+	t.Helper()
+	readme, err := os.ReadFile("../../chat/ntfy/README.md")
+	require.NoError(t, err)
+	require.Contains(t, string(readme), "```\n"+text+"\n```")
+}
+
+// Requests that a limit refuses are told with their number.
+func TestNtfyLimited(t *testing.T) {
+	t.Parallel()
+	h, s := newNtfyRig(t, "limits = { ask_per_minute = 1 }")
+	h.serve()
+	for range 3 {
+		h.ask(`{"tool_name":"hello","request_data":{"name":"hostile"}}`)
+	}
+	m := awaitNtfy(t, s, func(m ntfyserver.Message) bool { return strings.HasPrefix(m.Text, "🚫") })
+	require.Empty(t, m.Click)
+	requireNtfyReadme(t, m.Title+"\n"+m.Text)
 }
 
 func requireNoTopic(t *testing.T, text string) {

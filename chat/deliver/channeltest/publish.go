@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,12 +16,13 @@ import (
 // message that replaces another one has its ID. Each test opens a service of its own.
 func RunPublisher(t *testing.T, open func(t *testing.T) Fixture) {
 	for name, test := range map[string]func(*rig){
-		"a card has no word of the agent":    (*rig).noticeOfHost,
-		"the outcome replaces the card":      (*rig).noticeSettled,
-		"a failure has no word of the agent": (*rig).noticeFailed,
-		"a restart asks nothing twice":       (*rig).noticeRestart,
-		"a failure loses nothing":            (*rig).noticeRetry,
-		"each of many requests has its card": (*rig).noticeMany,
+		"a card has no word of the agent":            (*rig).noticeOfHost,
+		"the outcome replaces the card":              (*rig).noticeSettled,
+		"a failure rings, with no word of the agent": (*rig).noticeFailed,
+		"refusals by a limit are one line":           (*rig).noticeLimited,
+		"a restart asks nothing twice":               (*rig).noticeRestart,
+		"a failure loses nothing":                    (*rig).noticeRetry,
+		"each of many requests has its card":         (*rig).noticeMany,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &rig{T: t, Fixture: open(t)}
@@ -72,16 +74,43 @@ func (r *rig) noticeSettled() {
 	r.requireNotices(1)
 }
 
+// What went wrong after an approval is a message of its own, with a sound.
 func (r *rig) noticeFailed() {
 	k := r.gate.askTool("fails", "a7000001deadbeef", hostile)
-	m := r.notice(k, "🔐")
+	card := r.notice(k, "🔐")
 	a := decide.ByCode("1", "")
 	a.Key, a.By, a.Via = k, r.gate.approver, "cli"
 	_, err := r.gate.decider.Decide(r.Context(), a)
 	require.NoError(r, err)
-	require.Equal(r, m.ID, r.notice(k, "Settled: failed").ID)
+	settled, failed := r.notice(k, "Settled: failed"), r.notice(k, "⚠ Approved, but it failed: May I ")
+	require.Equal(r, card.ID, settled.ID)
+	require.NotEqual(r, card.ID, failed.ID)
+	require.Equal(r, []bool{false, true, false}, []bool{card.Silent, settled.Silent, failed.Silent})
 	r.await("the end of the record", func() bool { return !r.sent.has(`"state"`) })
-	r.requireNotices(1)
+	r.requireNotices(2)
+}
+
+// Requests that a limit refused are told once in an hour, with their number.
+func (r *rig) noticeLimited() {
+	told := func(n int) {
+		says := fmt.Sprintf("🚫 personal: requests refused by a limit, without asking you: %d", n)
+		r.awaitMessage("the line", func(m Shown) bool { return strings.Contains(m.Text, says) })
+	}
+	r.notice(r.gate.ask(1, hostile), "🔐")
+	for range 3 {
+		r.run.Limited(workspace)
+	}
+	told(3)
+	r.ahead.Store(int64(59 * time.Minute))
+	r.run.Limited(workspace)
+	r.await("the stored number", func() bool {
+		b, err := r.gate.state.Get("limited-" + workspace + ".json")
+		return err == nil && strings.Contains(string(b), `"count":1`)
+	})
+	r.ahead.Store(int64(62 * time.Minute))
+	r.run.Limited(workspace)
+	told(2)
+	r.requireNotices(3)
 }
 
 func (r *rig) noticeRestart() {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ type Shown struct {
 	ID      deliver.ID
 	Text    string            // and what is in its file
 	Buttons map[string]string // their data by their texts
+	Silent  bool              // of a notification
 }
 
 // Run tests an adapter. Each test opens a service of its own.
@@ -82,6 +84,7 @@ type rig struct {
 	spy    *spy
 	run    *deliver.Channel
 	redact scanner
+	ahead  atomic.Int64 // of the real clock, in nanoseconds
 	cancel context.CancelFunc
 	done   chan error
 }
@@ -151,6 +154,7 @@ func (r *rig) start() {
 			return []deliver.Workspace{{Name: workspace, Language: "en", Places: []deliver.Place{{Address: r.At}}}}
 		},
 		Style:   func(language string) chat.Style { return chat.Style{Language: language, Redact: &r.redact} },
+		Now:     func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) },
 		Changes: r.gate.changes, Every: 20 * time.Millisecond, Retry: 5 * time.Millisecond, MaxCards: 3,
 		Log: func(err error) { r.Log(err) }, Problem: r.spy.problem,
 	}

@@ -113,7 +113,7 @@ func TestConformance(t *testing.T) {
 				for _, m := range r.Messages() {
 					p := shown(t, m)
 					all = slices.DeleteFunc(all, func(x channeltest.Shown) bool { return string(x.ID) == p.Tag })
-					all = append(all, channeltest.Shown{ID: deliver.ID(p.Tag), Text: p.Title + "\n" + p.Body})
+					all = append(all, channeltest.Shown{ID: deliver.ID(p.Tag), Text: p.Title + "\n" + p.Body, Silent: p.Silent})
 				}
 				return all
 			},

@@ -39,5 +39,5 @@ func openNtfy(s *server, changes <-chan approval.Key) (channel, error) {
 	}
 	place := []deliver.Place{{Address: deliver.Address{Chat: ntfy.Place}}}
 	c := r.deliver(a, state, changes, func(*config.Config, string) []deliver.Place { return place }, nil)
-	return channel{run: c.Run}, nil
+	return channel{run: c.Run, limited: c.Limited}, nil
 }

@@ -144,5 +144,5 @@ func openPush(s *server, changes <-chan approval.Key) (channel, error) {
 	a := &push.Adapter{Key: s.push.load, Store: store, Now: time.Now}
 	c := r.deliver(a, state, changes, func(_ *config.Config, ws string) []deliver.Place { return s.push.places(store, ws) }, nil)
 	c.Elsewhere = nil // other channels need not hear of one browser
-	return channel{run: c.Run}, nil
+	return channel{run: c.Run, limited: c.Limited}, nil
 }
