@@ -3,6 +3,8 @@ package daemon
 import (
 	"bytes"
 	"io"
+	"log"
+	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -35,6 +37,25 @@ func NewLog(out io.Writer, level, format string) (zerolog.Logger, *LogWriter) {
 	w := &LogWriter{out: out}
 	w.set(level, format)
 	return zerolog.New(w).With().Timestamp().Logger(), w
+}
+
+// takeStandardLog makes each line of the standard library's log one of ours, until it is given back.
+func takeStandardLog(to zerolog.Logger) (giveBack func()) {
+	flags := log.Flags()
+	log.SetFlags(0)
+	log.SetOutput(standardLog{to})
+	return func() {
+		log.SetFlags(flags)
+		log.SetOutput(os.Stderr)
+	}
+}
+
+type standardLog struct{ zerolog.Logger }
+
+// Write implements io.Writer.
+func (l standardLog) Write(line []byte) (int, error) {
+	l.Warn().Msg(strings.TrimRight(string(line), "\n"))
+	return len(line), nil
 }
 
 // set applies a level and a format. "auto" is console on a terminal and JSON

@@ -2,7 +2,13 @@ package daemon
 
 import (
 	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
@@ -22,4 +28,50 @@ func TestLogLevelAndFormatChangeWhileRunning(t *testing.T) {
 	l.Info().Msg("loud")
 	require.Regexp(t, `^\{"level":"info","time":"[^"]+","message":"loud"\}\n$`, b.String())
 	require.Equal(t, zerolog.InfoLevel, zerolog.Level(w.level.Load()))
+}
+
+// Libraries write to the log of the standard library: what a server sends unasked, for example. Each is one line of ours.
+func TestStandardLogIsOurs(t *testing.T) {
+	var b lockedBuffer
+	l, _ := NewLog(&b, "info", "json")
+	defer takeStandardLog(l)()
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer server.Close()
+	go func() {
+		c, err := server.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = c.Read(make([]byte, 4096))
+		_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
+		_, _ = io.WriteString(c, "HTTP/1.1 500 \"a\"\u202e\r\n\r\n")
+		_, _ = c.Read(make([]byte, 1)) // until the client closes
+	}()
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	resp, err := client.Get("http://" + server.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Eventually(t, func() bool { return strings.HasSuffix(b.String(), "\n") }, 20*time.Second, 10*time.Millisecond)
+	require.Regexp(t, `^\{"level":"warn","time":"[^"]+","message":"Unsolicited response received on idle HTTP channel [^\n]+"\}\n$`, b.String())
+}
+
+// lockedBuffer is a buffer for several goroutines.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

@@ -95,6 +95,7 @@ func Serve(ctx context.Context, a *console.Console, script string, to io.Writer)
 	}
 	s.seenConfig = h.Config.File + " " + h.Config.SHA256
 	s.log, s.logWriter = NewLog(to, h.Config.LogLevel, h.Config.LogFormat)
+	defer takeStandardLog(s.log)()
 	if err := s.open(ctx); err != nil {
 		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 			return nil // it was told to stop while it started
