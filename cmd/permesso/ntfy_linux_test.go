@@ -73,7 +73,7 @@ func TestNtfy(t *testing.T) {
 	for _, shown := range []ntfyserver.Message{m, settled, failed} {
 		require.NotContains(t, shown.Title+shown.Text, "hostile")
 		text := strings.NewReplacer(approval.ShortID(id), "a7f3b2c1", approval.ShortID(fails), "b81c07de").Replace(shown.Title + "\n" + shown.Text)
-		requireNtfyReadme(t, text)
+		requireReadme(t, "ntfy", text)
 	}
 
 	s.Fail(http.StatusUnauthorized)
@@ -90,10 +90,10 @@ func TestNtfy(t *testing.T) {
 	d.stop()
 }
 
-// requireNtfyReadme fails unless the README shows a notification.
-func requireNtfyReadme(t *testing.T, text string) {
+// requireReadme fails unless the README of a channel shows a notification.
+func requireReadme(t *testing.T, channel, text string) {
 	t.Helper()
-	readme, err := os.ReadFile("../../chat/ntfy/README.md")
+	readme, err := os.ReadFile("../../chat/" + channel + "/README.md")
 	require.NoError(t, err)
 	require.Contains(t, string(readme), "```\n"+text+"\n```")
 }
@@ -108,7 +108,7 @@ func TestNtfyLimited(t *testing.T) {
 	}
 	m := awaitNtfy(t, s, func(m ntfyserver.Message) bool { return strings.HasPrefix(m.Text, "🚫") })
 	require.Empty(t, m.Click)
-	requireNtfyReadme(t, m.Title+"\n"+m.Text)
+	requireReadme(t, "ntfy", m.Title+"\n"+m.Text)
 }
 
 func requireNoTopic(t *testing.T, text string) {

@@ -86,6 +86,9 @@ func TestPush(t *testing.T) {
 	settled := awaitPushed(t, s, "phone", func(p pushed) bool { return p.Settled })
 	require.Equal(t, p.Tag, settled.Tag)
 	require.Equal(t, "Settled: denied · "+approval.ShortID(id), settled.Body)
+	for _, shown := range []pushed{p, settled} {
+		requireReadme(t, "web", strings.ReplaceAll(shown.Title+"\n"+shown.Body, approval.ShortID(id), "a7f3b2c1"))
+	}
 
 	d.stop()
 	d = h.servePush()

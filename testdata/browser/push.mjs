@@ -109,6 +109,47 @@ export const scenarios = {
     assert.equal((await shown(page)).find((n) => n.tag === 'permesso').title, 'permesso')
   },
 
+  'a subscription that the browser replaced is known again': async (scene) => {
+    const page = await scene.login(scene.home, { permissions: ['notifications'] })
+    await page.locator('#to-help').click()
+    await page.locator('#push-button[data-state=off]').waitFor()
+    await page.evaluate(() => navigator.serviceWorker.ready)
+    const key = await page.locator('#push').getAttribute('data-key')
+    const replaced = async (name) => (await fetch(`${scene.plan.push}/subscribe/${name}?key=${key}`)).json()
+    // The worker subscribes with the same key, and a page that is open says in which session.
+    await page.context().serviceWorkers()[0].evaluate(async ({ endpoint, ...keys }) => {
+      const manager = self.registration.pushManager
+      Object.defineProperty(self.registration, 'pushManager', { value: manager })
+      manager.subscribe = async (options) => {
+        if (options.applicationServerKey !== 'the key' || !options.userVisibleOnly) throw new Error('other options')
+        return { toJSON: () => ({ endpoint, keys }) }
+      }
+      const e = new Event('pushsubscriptionchange')
+      let done
+      Object.assign(e, { oldSubscription: { options: { applicationServerKey: 'the key' } }, waitUntil: (p) => { done = p } })
+      self.dispatchEvent(e)
+      await done
+    }, await replaced('worker'))
+    await scene.home.agent('personal').submit('hello', { name: 'ann' })
+    await messages(scene, 'worker', 1)
+
+    // Without an open page, the next one that is opened sends it.
+    await page.addInitScript(({ endpoint, ...keys }) => {
+      PushManager.prototype.getSubscription = async () => ({ endpoint, toJSON: () => ({ endpoint, keys }) })
+    }, await replaced('page'))
+    const sent = page.waitForResponse((r) => r.url().endsWith('/push/subscribe') && r.status() === 204)
+    await page.locator('nav a').first().click()
+    await sent
+    await scene.home.agent('personal').submit('hello', { name: 'ann' })
+    await messages(scene, 'page', 1)
+    let again = 0
+    page.on('request', (r) => { again += r.url().endsWith('/push/subscribe') })
+    await page.reload()
+    await page.locator('#to-help').click()
+    await page.locator('#push-button[data-state=on]').waitFor()
+    assert.equal(again, 0, 'once in a session')
+  },
+
   'the pages can be installed': async (scene) => {
     const page = await scene.login(scene.home, {})
     const cdp = await page.context().newCDPSession(page)

@@ -3,8 +3,9 @@
 
 ;(() => {
   const base = document.body.dataset.base
-  const remembered = 'permesso-base' // the path of the last session; it is of no use without the cookie
-  const store = { get: () => { try { return localStorage.getItem(remembered) } catch { return null } }, set: (v) => { try { localStorage.setItem(remembered, v) } catch {} } }
+  const remember = (key) => ({ get: () => { try { return localStorage.getItem(key) } catch { return null } }, set: (v) => { try { localStorage.setItem(key, v) } catch {} } })
+  const store = remember('permesso-base') // the path of the last session; it is of no use without the cookie
+  const sent = remember('permesso-push') // that path, and the endpoint that was sent in it
   if (base) store.set(base)
 
   // The page that a notification links to leads into the last session.
@@ -14,8 +15,24 @@
     return
   }
 
+  if (!base || !('serviceWorker' in navigator) || !('PushManager' in window)) return
+  async function post (path, fields) {
+    const r = await fetch(base + path, { method: 'POST', body: new URLSearchParams(fields) })
+    if (r.status !== 204) throw new Error(path + ': ' + r.status)
+  }
+
+  async function send (subscription) {
+    const s = subscription.toJSON()
+    await post('push/subscribe', { endpoint: s.endpoint, p256dh: s.keys.p256dh, auth: s.keys.auth })
+    sent.set(base + s.endpoint)
+  }
+
+  // The browser may have replaced its subscription, and the gate may have lost it: it is sent once in a session.
+  const refresh = (s) => s && sent.get() !== base + s.endpoint && send(s)
+  navigator.serviceWorker.getRegistration('/').then((r) => r && r.pushManager.getSubscription()).then(refresh).catch(() => {})
+
   const section = document.getElementById('push')
-  if (!section || !('serviceWorker' in navigator) || !('PushManager' in window)) return
+  if (!section) return
   const button = document.getElementById('push-button')
   const say = (text) => { document.getElementById('push-text').textContent = text }
   const show = (on) => {
@@ -25,15 +42,9 @@
   }
   const ready = navigator.serviceWorker.register('/worker.js', { scope: '/' })
 
-  async function post (path, fields) {
-    const r = await fetch(base + path, { method: 'POST', body: new URLSearchParams(fields) })
-    if (r.status !== 204) throw new Error(path + ': ' + r.status)
-  }
-
   async function turnOn (registration) {
     if (await Notification.requestPermission() !== 'granted') return say(section.dataset.no)
-    const s = (await registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: section.dataset.key })).toJSON()
-    await post('push/subscribe', { endpoint: s.endpoint, p256dh: s.keys.p256dh, auth: s.keys.auth })
+    await send(await registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: section.dataset.key }))
     show(true)
   }
 

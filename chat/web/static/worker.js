@@ -35,3 +35,17 @@ self.addEventListener('notificationclick', (e) => {
   e.notification.close()
   e.waitUntil(self.clients.openWindow(target((e.notification.data || {}).path)))
 })
+
+// A browser may replace a subscription. Where the new one goes is in the address of an open page; without one, the next
+// page that is opened sends it.
+async function replaced (options) {
+  const s = (await self.registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: options.applicationServerKey })).toJSON()
+  for (const page of await self.clients.matchAll({ includeUncontrolled: true })) {
+    const base = new URL(page.url).pathname.match(/^\/s\/[0-9a-f]+\//)
+    if (base) return fetch(base[0] + 'push/subscribe', { method: 'POST', body: new URLSearchParams({ endpoint: s.endpoint, p256dh: s.keys.p256dh, auth: s.keys.auth }) })
+  }
+}
+
+self.addEventListener('pushsubscriptionchange', (e) => {
+  if (e.oldSubscription) e.waitUntil(replaced(e.oldSubscription.options))
+})
