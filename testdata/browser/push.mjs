@@ -3,11 +3,11 @@
 
 import assert from 'node:assert/strict'
 
-/** What the service has for a browser, after n messages. */
-async function messages(scene, name, n) {
+/** What the service has for a browser about a request, after n messages. Other scenarios have requests, too. */
+async function messages(scene, name, n, request) {
   let all = []
   await scene.eventually(async () => {
-    all = await (await fetch(`${scene.plan.push}/messages/${name}`)).json()
+    all = (await (await fetch(`${scene.plan.push}/messages/${name}`)).json()).filter((m) => m.includes(request.id))
     return all.length >= n
   })
   return all
@@ -79,7 +79,7 @@ export const scenarios = {
     await page.evaluate(() => navigator.serviceWorker.ready)
     await subscribe(scene, page, 'phone')
     const request = await scene.home.agent('personal').submit('hello', { name: 'hostile: see http://evil.example' })
-    const [first] = await messages(scene, 'phone', 1)
+    const [first] = await messages(scene, 'phone', 1, request)
     const registration = await registrationOf(page)
     await deliver(page, registration, first)
     await scene.eventually(async () => (await shown(page)).length === 1)
@@ -100,7 +100,7 @@ export const scenarios = {
     await tab.goto(new URL(opened[0], page.url()).href)
     await tab.waitForURL(/\/s\/[0-9a-f]+\/r\/personal\//)
     await tab.locator('#code-3').click()
-    const [, second] = await messages(scene, 'phone', 2)
+    const [, second] = await messages(scene, 'phone', 2, request)
     await deliver(page, registration, second)
     await scene.eventually(async () => (await shown(page))[0].silent)
     assert.deepEqual(await shown(page), [{ ...want, body: `Settled: denied · ${short}`, silent: true }])
@@ -130,8 +130,7 @@ export const scenarios = {
       self.dispatchEvent(e)
       await done
     }, await replaced('worker'))
-    await scene.home.agent('personal').submit('hello', { name: 'ann' })
-    await messages(scene, 'worker', 1)
+    await messages(scene, 'worker', 1, await scene.home.agent('personal').submit('hello', { name: 'ann' }))
 
     // Without an open page, the next one that is opened sends it.
     await page.addInitScript(({ endpoint, ...keys }) => {
@@ -140,8 +139,7 @@ export const scenarios = {
     const sent = page.waitForResponse((r) => r.url().endsWith('/push/subscribe') && r.status() === 204)
     await page.locator('nav a').first().click()
     await sent
-    await scene.home.agent('personal').submit('hello', { name: 'ann' })
-    await messages(scene, 'page', 1)
+    await messages(scene, 'page', 1, await scene.home.agent('personal').submit('hello', { name: 'ann' }))
     let again = 0
     page.on('request', (r) => { again += r.url().endsWith('/push/subscribe') })
     await page.reload()
