@@ -12,9 +12,10 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/permesso-dev/permesso/chat/deliver/channeltest"
 )
 
 // Message is a message as subscribers see it now.
@@ -30,10 +31,7 @@ type Server struct {
 	Token string // "": all may write
 	Old   bool   // it cannot replace messages: it is older than 2.16
 
-	mu       sync.Mutex
-	messages []Message
-	failing  []int // the next calls get these status codes
-	refused  []string
+	channeltest.Calls[Message] // what subscribers see now
 }
 
 // New starts a server on loopback, which ends with the test.
@@ -43,27 +41,6 @@ func New(t *testing.T, topic string) *Server {
 	s.URL = web.URL
 	t.Cleanup(web.Close)
 	return s
-}
-
-// Fail makes the next calls fail with these status codes.
-func (s *Server) Fail(codes ...int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.failing = append(s.failing, codes...)
-}
-
-// Messages returns what is shown now, oldest first.
-func (s *Server) Messages() []Message {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.messages)
-}
-
-// Refused returns why calls were refused.
-func (s *Server) Refused() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.refused)
 }
 
 var (
@@ -76,15 +53,12 @@ const maxMessage = 4096
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	code, why := s.take(r)
+	s.Lock()
+	defer s.Unlock()
+	code, why := s.Take(func() (int, string) { return s.take(r) })
 	w.Header().Set("Content-Type", "application/json")
 	if code == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "1")
-	}
-	if code != http.StatusOK {
-		s.refused = append(s.refused, strconv.Itoa(code)+" "+why)
 	}
 	w.WriteHeader(code)
 	fmt.Fprintf(w, `{"http":%d,"error":%q}`+"\n", code, why) //nolint:gosec // it is JSON, for a program
@@ -92,10 +66,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // take handles one call.
 func (s *Server) take(r *http.Request) (code int, why string) {
-	if len(s.failing) > 0 {
-		code, s.failing = s.failing[0], s.failing[1:]
-		return code, "made to fail"
-	}
 	m := Message{Sequence: r.Header.Get("X-Sequence-ID")}
 	at := oneName.FindStringSubmatch(r.URL.Path)
 	if two := twoNames.FindStringSubmatch(r.URL.Path); two != nil && !s.Old {
@@ -143,9 +113,9 @@ func (m *Message) read(r *http.Request) (why string) {
 
 // put shows a message, in the place of the one with its sequence ID.
 func (s *Server) put(m Message) {
-	if i := slices.IndexFunc(s.messages, func(old Message) bool { return m.Sequence != "" && old.Sequence == m.Sequence }); i >= 0 {
-		s.messages[i] = m
+	if i := slices.IndexFunc(s.Kept, func(old Message) bool { return m.Sequence != "" && old.Sequence == m.Sequence }); i >= 0 {
+		s.Kept[i] = m
 		return
 	}
-	s.messages = append(s.messages, m)
+	s.Kept = append(s.Kept, m)
 }

@@ -19,12 +19,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/permesso-dev/permesso/chat/deliver/channeltest"
 )
 
 // Message is a message that a browser got.
@@ -51,11 +51,8 @@ type Browser struct {
 type Server struct {
 	URL string
 
-	mu       sync.Mutex
+	channeltest.Calls[Message]
 	browsers map[string]*Browser
-	messages []Message
-	failing  []int
-	refused  []string
 }
 
 // New starts a service on loopback, which ends with the test.
@@ -76,38 +73,17 @@ func (s *Server) Subscribe(name, applicationKey string) *Browser {
 	b := &Browser{Name: name, Endpoint: s.URL + "/send/" + name, ApplicationKey: applicationKey, private: private, auth: make([]byte, 16)}
 	_, _ = rand.Read(b.auth)
 	b.Key, b.Auth = encode(private.PublicKey().Bytes()), encode(b.auth)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock()
+	defer s.Unlock()
 	s.browsers[name] = b
 	return b
 }
 
 // Unsubscribe makes a browser unknown.
 func (s *Server) Unsubscribe(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock()
+	defer s.Unlock()
 	delete(s.browsers, name)
-}
-
-// Fail makes the next calls fail with these status codes.
-func (s *Server) Fail(codes ...int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.failing = append(s.failing, codes...)
-}
-
-// Messages returns the messages so far.
-func (s *Server) Messages() []Message {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.messages)
-}
-
-// Refused returns why calls were refused.
-func (s *Server) Refused() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.refused)
 }
 
 // ServeHTTP implements http.Handler.
@@ -116,12 +92,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.forBrowser(w, r)
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	code, why := s.take(r)
-	if why != "" {
-		s.refused = append(s.refused, strconv.Itoa(code)+" "+why)
-	}
+	s.Lock()
+	defer s.Unlock()
+	code, _ := s.Take(func() (int, string) { return s.take(r) })
 	switch code {
 	case http.StatusTooManyRequests:
 		w.Header().Set("Retry-After", "1")
@@ -154,10 +127,6 @@ var topicForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 
 // take handles one call as RFC 8030 says.
 func (s *Server) take(r *http.Request) (code int, why string) {
-	if len(s.failing) > 0 {
-		code, s.failing = s.failing[0], s.failing[1:]
-		return code, "made to fail"
-	}
 	b := s.browsers[strings.TrimPrefix(r.URL.Path, "/send/")]
 	m := Message{Topic: r.Header.Get("Topic"), Urgency: r.Header.Get("Urgency")}
 	ttl, err := strconv.Atoi(r.Header.Get("TTL"))
@@ -185,7 +154,7 @@ func (s *Server) take(r *http.Request) (code int, why string) {
 	if m.Payload, err = Decrypt(b.private, b.auth, body); err != nil {
 		return http.StatusBadRequest, err.Error() // a real service cannot see it
 	}
-	s.messages = append(s.messages, m)
+	s.Kept = append(s.Kept, m)
 	return http.StatusCreated, ""
 }
 

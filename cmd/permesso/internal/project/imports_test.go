@@ -82,7 +82,7 @@ var plan = []rule{
 	{"chat/deliver", []string{"approval", "approval/read", "chat"}}, // what all channels with messages share
 	{"chat/telegram", []string{"approval", "chat", "chat/deliver"}},
 	{"chat/ntfy", []string{"approval", "chat/deliver"}},
-	{"chat/ntfy/ntfyserver", nil}, // test support: simulates ntfy
+	{"chat/ntfy/ntfyserver", []string{"chat/deliver/channeltest"}}, // test support: simulates ntfy
 	{"chat/deliver/channeltest", []string{"approval", "approval/gate", "approval/gate/gatetest", "approval/read", "chat", "chat/cardtest", "chat/deliver", "ipc"}}, // test support: what every adapter has to pass
 	{"chat/email", []string{"approval", "chat", "chat/deliver", "chat/email/mailbox", "chat/email/authentic"}},
 	{"chat/email/mailbox", []string{"approval", "chat"}},
@@ -93,7 +93,7 @@ var plan = []rule{
 	{"chat/messagestest", nil},                                          // test support: compares the messages with a struct
 	{"chat/web", []string{"approval", "approval/read", "chat"}},
 	{"chat/web/push", []string{"approval", "chat", "chat/deliver"}},
-	{"chat/web/push/pushserver", nil}, // test support: simulates a push service and browsers
+	{"chat/web/push/pushserver", []string{"chat/deliver/channeltest"}}, // test support: simulates a push service and browsers
 
 	{"security/policy", []string{"approval"}},
 	{"security/secrets", []string{"approval", "approval/facts"}},
