@@ -16,7 +16,8 @@ import (
 
 // Notices is the part of an adapter that all services share which only show notifications: no person can reply to
 // one. It composes them, with words of the host alone, see chat.Notice. An outcome replaces its card, whose ID is in
-// Message.ReplyTo. A message without a key is about no request.
+// Message.ReplyTo. What goes wrong after an approval, and a pause that holds it, is a new message. A message without a
+// key is about no request.
 type Notices struct{}
 
 // Listen implements Adapter. There is nothing to receive.

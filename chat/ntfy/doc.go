@@ -6,8 +6,8 @@
 //
 // A message has words of the host alone, see chat.Notice: others may run the server. While a request is pending its
 // message has a high priority, and a low one in quiet hours. The outcome replaces the message without a sound, by its
-// sequence ID. A server before version 2.16 cannot replace one, so it gets no outcome: it would only be a second
-// message.
+// sequence ID. What goes wrong after an approval is a new message, see deliver.Notices. A server before version 2.16
+// cannot replace one, so it gets no outcome: it would only be a second message.
 //
 // # Secrets
 //
