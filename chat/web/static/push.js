@@ -19,7 +19,7 @@
   const button = document.getElementById('push-button')
   const say = (text) => { document.getElementById('push-text').textContent = text }
   const show = (on) => {
-    button.textContent = on ? section.dataset.off : section.dataset.on
+    button.textContent = on ? section.dataset.textOff : section.dataset.textOn
     button.dataset.state = on ? 'on' : 'off'
     section.hidden = false // not before: until then the button has no text
   }
@@ -31,7 +31,7 @@
   }
 
   async function turnOn (registration) {
-    if (await Notification.requestPermission() !== 'granted') return say(section.dataset.no)
+    if (await Notification.requestPermission() !== 'granted') return say(section.dataset.textNo)
     const s = (await registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: section.dataset.key })).toJSON()
     await post('push/subscribe', { endpoint: s.endpoint, p256dh: s.keys.p256dh, auth: s.keys.auth })
     show(true)
@@ -52,7 +52,7 @@
       const s = await registration.pushManager.getSubscription()
       await (s ? turnOff(s) : turnOn(registration))
     } catch {
-      say(section.dataset.failed)
+      say(section.dataset.textFailed)
     }
     button.disabled = false
   })
