@@ -18,8 +18,9 @@ document.addEventListener('submit', (e) => {
   if (performance.now() - sentAt < 5000) e.preventDefault()
   else sentAt = performance.now()
 })
+window.addEventListener('pageshow', (e) => { if (e.persisted) sentAt = -Infinity }) // the user came back
 
-// Screen readers pass over what a page tells at its start.
+// Screen readers do not read a live region that a page begins with.
 const note = document.querySelector('#note [role=status]')
 if (note) announce(note.textContent)
 
