@@ -30,6 +30,15 @@ func (s Style) Offer(p *approval.Pending, scope approval.Scope) string {
 	return s.renderer(p).offer(scope)
 }
 
+// OfferAs is Offer in other forms, for a session and for a number of days.
+func (s Style) OfferAs(p *approval.Pending, scope approval.Scope, session, always string) string {
+	r := s.renderer(p)
+	w := *r.messages
+	w.Grants.Session, w.Grants.Always = session, always
+	r.messages = &w
+	return r.offer(scope)
+}
+
 func (r renderer) offer(scope approval.Scope) string {
 	o, ok := r.p.Offer(scope)
 	if !ok || r.hides(&o.Terms) {

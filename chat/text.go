@@ -292,6 +292,13 @@ func (s Style) OneLine(p *approval.Pending, text string) string {
 	return r.text(text)
 }
 
+// Lines renders a text about p on as many lines as it has, escaped and without any secret.
+func (s Style) Lines(p *approval.Pending, text string) []string {
+	r := s.renderer(p)
+	r.anySecret = true
+	return r.blockLines(text, r.secrets(text))
+}
+
 // Outcome says in one line how a request was settled, and by whom.
 func (s Style) Outcome(rec *approval.Record) string {
 	w := catalog(s.Language)

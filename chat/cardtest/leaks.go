@@ -164,5 +164,6 @@ func Texts(s chat.Style, p *approval.Pending) map[string]string {
 	return map[string]string{
 		"the card": c.String(), "the cut card": cut, "the reasons": strings.Join(c.Why, "\n"), "a line of a list": s.Line(p),
 		"the subject": s.Headline(p), "a sentence": s.Brief(p), "a sentence about an outcome": s.OneLine(p, failed), "an outcome": s.Outcome(&ended), "a result": s.Result(p, p.RequestData),
+		"lines of an outcome": strings.Join(s.Lines(p, failed), "\n"),
 	}
 }

@@ -112,3 +112,13 @@ func textBlocks(texts []string) []block {
 	}
 	return blocksOf(lines)
 }
+
+// textBlock is a block of a text, with numbered lines.
+func textBlock(lines []string) []block {
+	var b block
+	for _, l := range lines {
+		b.Rows = append(b.Rows, valueRow{Lead: "│ ", Text: l})
+	}
+	b.setNumbers()
+	return []block{b}
+}

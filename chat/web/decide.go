@@ -203,18 +203,16 @@ func (v *visit) confirm(a decisionForm, p *approval.Pending) {
 	v.write(v.rw, http.StatusOK, "confirm", confirmPage{r, a.code, a.text, a.commands, v.buttonOf(a, p), careful})
 }
 
-// buttonOf says what the decision of a form does: with a grant, the sentence of that.
+// buttonOf says what the decision of a form does, and all that it grants.
 func (v *visit) buttonOf(a decisionForm, p *approval.Pending) string {
-	style := v.Style(v.lang)
-	switch {
-	case a.commands != "":
-		return style.Offer(p, approval.Commands)
-	case a.code == "2":
-		return style.Offer(p, approval.Session)
-	case a.code == "6":
-		return style.Offer(p, approval.Always)
+	scope := map[string]approval.Scope{"2": approval.Session, "6": approval.Always}[a.code]
+	if a.commands != "" {
+		scope = approval.Commands
 	}
-	return v.w.Codes[a.code]
+	if scope == "" {
+		return v.w.Confirm[a.code]
+	}
+	return v.Style(v.lang).OfferAs(p, scope, v.w.Confirm["2"], v.w.Confirm["6"])
 }
 
 // patternOf is the command pattern that the request's page offers, "" if it offers none.

@@ -82,32 +82,32 @@ func TestOffers(t *testing.T) {
 	}
 }
 
-// A grant is given with the sentence in view, and the page says it again with Undo.
+// A grant is given with one sentence in view that says what is allowed, and the page says it again with Undo.
 func TestGiveAndUndo(t *testing.T) {
 	for _, c := range []struct {
 		why      string
 		change   func(p *approval.Pending)
 		form     url.Values
 		commands string
-		sentence string // of the button; the end of a grant is a date
-		given    string
+		sure     string // on the button of the confirmation
+		given    string // the end of a grant is a date
 	}{
 		{
 			"session", nil,
 			url.Values{"code": {"2"}},
-			"", "For this session: x_post with any arguments in personal",
+			"", "Yes, allow this now, and for this session allow x_post with any arguments in personal",
 			"In session s1: x_post with any arguments in personal, until ",
 		},
 		{
 			"always", nil,
 			url.Values{"code": {"6"}},
-			"", "Always: x_post with any arguments in personal, 90 days",
+			"", "Yes, allow this now, and for 90 days allow x_post with any arguments in personal",
 			"Always: x_post with any arguments in personal, until ",
 		},
 		{
 			"pattern", withPattern,
 			url.Values{"code": {"6"}, "commands": {"go test ..."}},
-			"go test ...", patternSentence,
+			"go test ...", "Yes, allow this now, and for 90 days allow shell like \"go test ...\" without other options in personal",
 			"Always: shell like \"go test ...\" without other options in personal, until ",
 		},
 	} {
@@ -123,7 +123,7 @@ func TestGiveAndUndo(t *testing.T) {
 			sure := b.decide(k, c.form)
 			require.Equal(t, http.StatusOK, sure.StatusCode)
 			require.Zero(t, w.decisionCount())
-			require.Equal(t, "Yes: "+c.sentence, innerText(sure.find("sure")))
+			require.Equal(t, c.sure, innerText(sure.find("sure")))
 			require.Equal(t, c.commands, hiddenValue(sure.find("confirm"), "commands"))
 			c.form.Set("sure", "yes")
 			p := b.follow(b.decide(k, c.form))

@@ -245,7 +245,7 @@ func (s *Server) renderRows(list []*item, lang string) ([]renderedRow, error) {
 
 // pause is a pause of one or more workspaces.
 type pause struct {
-	Where []string
+	Where []string // workspaces, or the word for all of them
 	Line  string
 }
 
@@ -257,11 +257,16 @@ func (v *visit) pauses() (list []pause) {
 		if line == "" {
 			continue
 		}
+		if own, all := v.Backend.WorkspaceInfo.Paused(ws); all && !own {
+			ws = v.w.Everything
+		}
 		n := slices.IndexFunc(list, func(p pause) bool { return p.Line == line })
 		if n < 0 {
 			n, list = len(list), append(list, pause{Line: line})
 		}
-		list[n].Where = append(list[n].Where, ws)
+		if !slices.Contains(list[n].Where, ws) {
+			list[n].Where = append(list[n].Where, ws)
+		}
 	}
 	return list
 }

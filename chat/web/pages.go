@@ -235,9 +235,13 @@ func (v *visit) whatCameOf(x *read.Request) (what, detail string) {
 		parts = append(parts, v.oneLine(cmp.Or(d.Feedback, d.Note, d.Override, d.Answer)))
 	}
 	if st.Record != nil && x.Status != approval.StatusDenied && x.Status != approval.StatusExpired { // these say it
-		parts = append(parts, outputOf(style, p, st.Record)...)
+		out := v.w.outputOf(style, p, st.Record)
+		parts = append(parts, out.rendered...)
+		for _, text := range out.texts {
+			parts = append(parts, style.OneLine(p, text))
+		}
 	}
-	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" || s == "{}" })
+	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 	detail = strings.Join(parts, " · ")
 	if len(detail) > maxDetail {
 		detail = strings.ToValidUTF8(detail[:maxDetail], "") + "…"

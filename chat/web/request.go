@@ -2,6 +2,7 @@ package web
 
 import (
 	"cmp"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -52,7 +53,8 @@ type requestPage struct {
 	Source          []block  // lines of the program
 	Verified        bool     // Source is the program that a prover has signed
 	Result          string   // how it ended
-	Output          []string // of the handler
+	Output          []string // lines of the handler
+	Complete        string   // the complete result, as JSON; "": Output is all
 	Grant           string   // sentence of the grant that the approval gave; "": none
 	Undo            bool     // this user can revoke it
 	SimilarURL      string   // history of similar requests; "": none
@@ -172,7 +174,7 @@ func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage
 	r.Exact, r.Prose = blocksOf(r.Card.Runs), textBlocks(r.Card.Prose)
 	r.Tag, r.Class, _ = strings.Cut(r.Card.Meta, " | ")
 	if p.Facts.Proof != nil && p.Facts.Proof.Program != "" {
-		r.Source, r.Verified = textBlocks(chat.Block(style.Redacted(p, p.Facts.Proof.Program))), p.Facts.Proof.Verified
+		r.Source, r.Verified = textBlock(style.Lines(p, p.Facts.Proof.Program)), p.Facts.Proof.Verified
 	}
 	return r
 }
@@ -190,24 +192,67 @@ func (v *visit) settledPage(k approval.Key, st read.Story) *requestPage {
 	if st.Decision != nil {
 		v.addGrant(r, st.Decision)
 	}
-	r.Output = outputOf(style, p, rec)
+	out := v.w.outputOf(style, p, rec)
+	r.Output, r.Complete = out.rendered, out.complete
+	for _, text := range out.texts {
+		r.Output = append(r.Output, style.Lines(p, text)...)
+	}
 	r.Stream = streamURL(r)
 	return r
 }
 
-// outputOf is the error and the result of a request.
-func outputOf(style chat.Style, p *approval.Pending, rec *approval.Record) (lines []string) {
+// output is the error and the result of a request.
+type output struct {
+	rendered []string // the error, and a result that is not told in words
+	texts    []string // what the result says, not rendered yet
+	complete string   // the result as JSON, if texts tell it
+}
+
+func (w *words) outputOf(style chat.Style, p *approval.Pending, rec *approval.Record) (o output) {
 	a, err := approval.ParseResponse(rec.Response)
 	if err != nil {
-		return nil
+		return o
 	}
 	if a.Error != nil {
-		lines = append(lines, style.OneLine(p, *a.Error))
+		o.rendered = append(o.rendered, style.OneLine(p, *a.Error))
 	}
-	if kind := a.Result.Kind(); kind != 'n' && kind != 0 {
-		lines = append(lines, style.Result(p, a.Result))
+	if kind := a.Result.Kind(); kind == 'n' || kind == 0 || string(a.Result) == "{}" {
+		return o
 	}
-	return lines
+	o.complete = style.Result(p, a.Result)
+	if o.texts = w.textsOf(a.Result); o.texts == nil {
+		o.rendered, o.complete = append(o.rendered, o.complete), ""
+	}
+	return o
+}
+
+// textsOf tells a result in words: the output of a command, or the status and the texts of a response. It is nil for
+// any other JSON, of which no part may be left out.
+func (w *words) textsOf(result approval.Raw) (texts []string) {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(result, &fields) != nil {
+		return nil
+	}
+	for _, name := range []string{"output", "status", "location", "body", "note"} {
+		value, ok := fields[name]
+		delete(fields, name)
+		var text string
+		if _, err := strconv.Atoi(string(value)); name == "status" && err == nil {
+			text = chat.Format(w.ResultStatus, "n", string(value))
+		} else if ok && (name == "status" || value[0] != '"' || json.Unmarshal(value, &text) != nil) {
+			return nil
+		}
+		if text = strings.TrimRight(text, "\n"); text != "" {
+			texts = append(texts, text)
+		}
+	}
+	if len(fields) > 0 {
+		return nil
+	}
+	if texts == nil {
+		texts = []string{w.ResultEmpty}
+	}
+	return texts
 }
 
 // Irreversible reports that an approval needs a confirmation.

@@ -49,6 +49,16 @@ func withSecret(p *approval.Pending) {
 	p.RequestData, p.Summary = approval.Raw(`{"text":"open `+secretWord+`"}`), "open "+secretWord
 }
 
+// A secret in the text of a program is masked as everywhere.
+func TestMaskedProgram(t *testing.T) {
+	w := newFixture(t, maskWord)
+	k := w.addRequest(1, func(p *approval.Pending) {
+		p.Facts.Proof = &approval.Proof{Program: "run(x)\n\topen=" + secretWord}
+	})
+	b := w.login()
+	require.Contains(t, textOf(b.get(b.pathOf(k)), "source"), "\topen=‹password, 6 characters›")
+}
+
 func TestReveal(t *testing.T) {
 	w := newFixture(t, maskWord)
 	b := w.login()

@@ -2,8 +2,10 @@ package web_test
 
 import (
 	"encoding/json"
+	"iter"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,7 +126,7 @@ func TestHistoryOfOthers(t *testing.T) {
 	w.settle(k, approval.StatusApproved)
 	mine := textOf(b.page("history"), "history")
 	require.Contains(t, mine, "Run x_post Meeting at 5")
-	require.Contains(t, mine, `"done\n"`, "escaped once")
+	require.Contains(t, mine, "done")
 	w.allow(func(r *web.Rights) { r.Operator = false })
 	theirs := textOf(b.page("history"), "history")
 	require.Contains(t, theirs, "x_post → x.com")
@@ -156,6 +158,98 @@ func TestPausesAreToldOnce(t *testing.T) {
 	}
 }
 
+// A pause of everything is told once, as that. What is paused can be resumed, and not paused again.
+func TestPauseOfEverything(t *testing.T) {
+	w := newFixture(t, func(w *fixture) {
+		w.rights.See = []string{"a", "b", workspace}
+		w.server.Style = func(language string) chat.Style {
+			return chat.Style{Language: language, Paused: func(ws string) *chat.Pause {
+				own, all := w.Paused(ws)
+				switch {
+				case own:
+					return &chat.Pause{By: "bob", Since: w.clock(), Reason: "own"}
+				case all:
+					return &chat.Pause{By: "ann", Since: w.clock(), Reason: "lunch"}
+				}
+				return nil
+			}}
+		}
+	})
+	b := w.login()
+	offers := func() string {
+		return strings.Join(slices.Collect(buttonsOf(b.page("workspaces").find("main"))), ", ")
+	}
+	require.Equal(t, "Pause everything, Pause a, Pause b, Pause personal", offers())
+	w.pausedWorkspaces = []string{"b"}
+	require.Equal(t, "Pause everything, Pause a, Resume b, Pause personal", offers())
+	w.pausedWorkspaces = []string{""}
+	require.Equal(t, "Resume everything", offers())
+	p := b.page("")
+	require.Regexp(t, `^Everything paused since .* by ann: .*\(lunch\)Pause and resume$`, textOf(p, "pauses"))
+	s := b.listen("rev=0")
+	require.Contains(t, s.next().HTML, "<strong>Everything</strong>")
+	w.pausedWorkspaces = []string{"", "b"}
+	require.Equal(t, "Resume everything, Resume b", offers())
+	require.Regexp(t, `^Everything paused since .*\(lunch\)b paused since .*\(own\)Pause and resume$`, textOf(b.page(""), "pauses"))
+}
+
+// buttonsOf lists the texts of the buttons that pause or resume.
+func buttonsOf(n *html.Node) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for d := range n.Descendants() {
+			if d.Data == "button" && attr(d, "name") == "ws" && !strings.Contains(attr(d, "aria-label"), "taints") && !yield(innerText(d)) {
+				return
+			}
+		}
+	}
+}
+
+// The history says a result in words, and the page of the request too, with the complete result beside it.
+func TestResultInWords(t *testing.T) {
+	w := newFixture(t, maskWord)
+	b := w.login()
+	for result, want := range map[string]struct{ history, page, complete string }{
+		`{"output":"done\n"}`:                   {"done", "done", `{"output":"done\n"}`},
+		`{"output":"one\n\ttwo\n"}`:             {`one\n\ttwo`, "one\n\ttwo", `{"output":"one\n\ttwo\n"}`},
+		`{"output":""}`:                         {"no output", "no output", `{"output":""}`},
+		`{"output":"<b>\u202ex"}`:               {`<b>\u{202E}x`, `<b>\u{202E}x`, `{"output":"<b>\u202ex"}`},
+		`{"output":"key=sesame"}`:               {"key=‹password, 6 characters›", "key=‹password, 6 characters›", `{"output":"key=‹password, 6 characters›"}`},
+		`{"status":201,"body":"made\n"}`:        {"status 201 · made", "status 201\nmade", `{"status":201,"body":"made\n"}`},
+		`{"status":204,"body":"","note":"cut"}`: {"status 204 · cut", "status 204\ncut", `{"status":204,"body":"","note":"cut"}`},
+		`{"status":200,"body":{"id":7}}`:        {`{"status":200,"body":{"id":7}}`, `{"status":200,"body":{"id":7}}`, ""},
+		`{"status":"200","body":"x"}`:           {`{"status":"200","body":"x"}`, `{"status":"200","body":"x"}`, ""},
+		`{"output":"x","OUTPUT":"y"}`:           {`{"output":"x","OUTPUT":"y"}`, `{"output":"x","OUTPUT":"y"}`, ""},
+		`{"output":"x","rows":3}`:               {`{"output":"x","rows":3}`, `{"output":"x","rows":3}`, ""},
+		`{"output":["x"]}`:                      {`{"output":["x"]}`, `{"output":["x"]}`, ""},
+		`"done\n"`:                              {`"done\n"`, `"done\n"`, ""},
+		`{}`:                                    {"", "", ""},
+	} {
+		k := w.addRequest(1, nil)
+		w.history = []*read.Request{{Key: k, Tool: "x_post", Status: approval.StatusApproved}}
+		w.settle(k, approval.StatusApproved)
+		r, err := approval.ParseResponse(w.records[k].Response)
+		require.NoError(t, err)
+		r.Result = approval.Raw(result)
+		w.records[k].Response, err = r.Encode()
+		require.NoError(t, err)
+		require.Equal(t, want.history, strings.Join(withClass(b.page("history").find("history"), "detail"), "|"), result)
+		p := b.get(b.pathOf(k))
+		require.Equal(t, want.page, textOf(p, "output"), result)
+		require.Equal(t, want.complete, textOf(p, "complete"), result)
+		require.NotContains(t, p.text, secretWord)
+	}
+}
+
+// withClass lists the texts of the elements with a class.
+func withClass(n *html.Node, class string) (texts []string) {
+	for d := range n.Descendants() {
+		if attr(d, "class") == class {
+			texts = append(texts, innerText(d))
+		}
+	}
+	return texts
+}
+
 // An address without a page has one that says so, in the session or without; a method that
 // the address does not take is refused as before.
 func TestNotFound(t *testing.T) {
@@ -175,6 +269,9 @@ func TestNotFound(t *testing.T) {
 		require.Equal(t, code, p.StatusCode, path)
 		require.NotNil(t, p.find("main"), path)
 		require.Nil(t, p.find("leave"), path)
+		if code == http.StatusNotFound {
+			require.Contains(t, p.text, `<a class="button" href="/open">Open the list</a>`, path)
+		}
 	}
 }
 

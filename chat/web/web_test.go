@@ -103,6 +103,7 @@ func TestQuestionThatEndsTheRequestIsConfirmed(t *testing.T) {
 	require.Equal(t, http.StatusOK, p.StatusCode)
 	require.Contains(t, innerText(p.find("careful")), "Sending it to the agent ends the request")
 	require.Equal(t, "?", attr(p.find("sure"), "value"))
+	require.Equal(t, "Yes, send the question to the agent", innerText(p.find("sure")))
 	p = b.follow(b.decide(k, url.Values{"code": {"?"}, "text": {"can it be undone?"}}))
 	require.Contains(t, innerText(p.find("note")), "is still pending")
 	require.Empty(t, w.decisions)
@@ -152,6 +153,9 @@ func TestIrreversibleNeedsConfirmation(t *testing.T) {
 	w := newFixture(t)
 	b := w.login()
 	k := w.addRequest(1, func(p *approval.Pending) { p.Reversibility = approval.Irreversible })
+	says := map[string]string{
+		"1": "Yes, allow it once", "4": "Yes, allow it with this note", "6": "Yes, allow this now, and for 90 days allow x_post with any arguments in personal",
+	}
 	for _, form := range []url.Values{
 		{"code": {"1"}}, {"code": {"6"}}, {"code": {"4"}, "text": {"a \"note\""}}, {"code": {"1"}, "sure": {"no"}},
 	} {
@@ -159,6 +163,7 @@ func TestIrreversibleNeedsConfirmation(t *testing.T) {
 		require.Equal(t, http.StatusOK, p.StatusCode)
 		require.Contains(t, innerText(p.find("careful")), "cannot be undone")
 		require.Equal(t, form.Get("code"), attr(p.find("sure"), "value"))
+		require.Equal(t, says[form.Get("code")], innerText(p.find("sure")))
 		require.Zero(t, w.decisionCount())
 	}
 	require.Equal(t, http.StatusSeeOther, b.decide(k, url.Values{"code": {"3"}}).StatusCode, "a denial needs no confirmation")

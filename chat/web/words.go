@@ -8,7 +8,10 @@ type words struct {
 	ListTitle       string
 	Help            string
 	Refusals        map[refusal]string
-	Codes           map[string]string
+	Confirm         map[string]string
+	Everything      string
+	ResultEmpty     string
+	ResultStatus    string
 	TooManyPages    string
 	DecidedLine     string
 	Verdicts        map[string]string

@@ -32,6 +32,23 @@ async function look(scene, page, where) {
   await page.emulateMedia({ colorScheme: 'light' })
 }
 
+/** Asserts that a button takes no click in its first 400 ms. */
+async function takesNoEarlyClick(page, selector) {
+  const found = await page.locator(selector).evaluate((e) => {
+    e.style.animation = 'none'
+    e.getBoundingClientRect()
+    e.style.animation = ''
+    const [animation] = e.getAnimations()
+    if (!animation) return 'no animation'
+    animation.pause()
+    animation.currentTime = 399
+    const events = getComputedStyle(e).pointerEvents
+    animation.finish()
+    return `${events}, then ${getComputedStyle(e).pointerEvents}`
+  })
+  assert.equal(found, 'none, then auto', selector)
+}
+
 /**
  * Clicks a button as if the page had opened a moment ago, which must do nothing. The animation that keeps clicks away
  * is started again and stopped, because a busy machine may need longer than it lasts.
@@ -207,7 +224,13 @@ export const scenarios = {
     const denied = page.locator('#history > .row', { hasText: 'Send a mail "Titles" -> bob@example.org' })
     assert.match(await denied.innerText(), /denied[^]*wrong recipient/i)
     const ran = page.locator('#history > .row', { hasText: 'Tidy "/srv/history"' })
-    assert.match(await ran.innerText(), /approved[^]*tidied/i)
+    assert.match(await ran.innerText(), /approved[^]*\ntidied$/)
+    await ran.locator('a').click()
+    assert.equal(await page.locator('#output').innerText(), 'tidied\n')
+    assert.equal(await page.locator('#complete').isVisible(), false)
+    await page.locator('#state summary').click()
+    assert.equal(await page.locator('#complete').innerText(), '{"output":"tidied\\n"}')
+    await look(scene, page, 'a result')
   },
 
   'pages: taints are readable, and cleared on the page': async (scene) => {
@@ -259,7 +282,9 @@ export const scenarios = {
       for (const path of ['', 'workspaces', `r/work/${request.id}`]) {
         await page.goto(new URL(path, list).href)
         assert.equal((await page.locator('main').innerText()).match(/lunch/g).length, 1, `the pause on ${path || 'the list'}`)
+        assert.match(await page.locator('.paused').innerText(), /^Everything paused since .* by .*\(lunch\)/)
         await look(scene, page, `${path || 'the list'} in a pause`)
+        if (path === 'workspaces') assert.deepEqual(await page.locator('form:is([action$=pause], [action$=resume])').allInnerTexts(), ['Resume everything'])
       }
     } finally {
       await scene.site.operator('resume')
@@ -276,11 +301,121 @@ export const scenarios = {
       assert.equal(response.status(), 404, path)
       assert.match(await page.locator('main h1').innerText(), /not found/i, path)
       await scene.accessible(page, path)
-      if (path === '/nothing') continue
-      await page.locator('.lost a').first().click()
+      const link = page.locator('h1 ~ p a').first()
+      assert.match(await link.innerText(), /list/, path)
+      await link.click()
       await page.waitForURL(list)
     }
     scene.ignoreErrors(/404/)
+  },
+
+  'pages: a phone cuts no link of the navigation, and no choice of the filter': async (scene) => {
+    const page = await scene.login(scene.site, PHONE)
+    const agent = scene.site.agent('work')
+    const list = page.url()
+    const requests = []
+    for (const name of ['one', 'two', 'three', 'four']) requests.push(await agent.submit('tidy', { folder: `/srv/phone-${name}` }))
+    for (const lang of ['en', 'it']) {
+      await page.goto(new URL('help', list).href)
+      await page.locator('#lang').selectOption(lang)
+      await page.locator('#save').click()
+      await page.locator(`html[lang=${lang}]`).waitFor()
+      await page.goto(list)
+      const links = await page.locator('nav a').evaluateAll((all) => all.map((a) => {
+        const { left, right } = a.getBoundingClientRect()
+        return { text: a.textContent, left, right, cut: a.closest('ul').scrollWidth > a.closest('ul').clientWidth }
+      }))
+      assert.equal(links.length, 7)
+      for (const link of links) assert.ok(link.left >= 0 && link.right <= PHONE.viewport.width && !link.cut, JSON.stringify(link))
+      await page.locator('#filter').waitFor()
+      const narrow = await page.locator('#filter select').evaluateAll((all) => all.filter((select) => {
+        const given = select.clientWidth
+        select.style.width = 'auto'
+        const needed = select.clientWidth
+        select.style.width = ''
+        return needed > given + 1
+      }).map((select) => select.id))
+      assert.deepEqual(narrow, [], `choices of the filter that are cut, in ${lang}`)
+      await look(scene, page, `the navigation in ${lang}`)
+    }
+    for (const request of requests) await agent.cancel(request)
+  },
+
+  'pages: help says what notifications bring, and how to turn them off': async (scene) => {
+    const page = await scene.login(scene.site, {})
+    await page.goto(new URL('help', page.url()).href)
+    await page.locator('#push-button[data-state=off]').waitFor()
+    const section = page.locator('#push')
+    assert.equal(await css(section, 'content', '::after'), 'none', 'the section shows its key')
+    const text = await section.innerText()
+    for (const says of [/without an open page/i, /question, the tool, the target and the workspace/, /own words/, /no text of an agent/, /turn (them|it) off/i]) assert.match(text, says)
+    await page.addInitScript(() => {
+      const registration = { pushManager: { getSubscription: async () => ({ endpoint: 'https://push.example' }) } }
+      navigator.serviceWorker.register = async () => registration
+      try { localStorage.setItem('permesso-notify', 'on') } catch {}
+    })
+    for (const state of ['off', 'on']) {
+      if (state === 'on') await page.reload()
+      await page.locator(`#push-button[data-state=${state}]`).waitFor()
+      const [open, closed] = await Promise.all(['#notify-button', '#push-button'].map((button) => page.locator(button).innerText()))
+      assert.match(open, state === 'on' ? /^Stop .* while a page is open$/ : /^Notify .* while a page is open$/)
+      assert.match(closed, state === 'on' ? /^Stop .* without an open page$/ : /^Notify .* without an open page$/)
+      await look(scene, page, `notifications, ${state}`)
+    }
+  },
+
+  'pages: a form is sent once': async (scene) => {
+    const page = await scene.login(scene.site, {})
+    const agent = scene.site.agent('work')
+    const request = await agent.submit('tidy', { folder: '/srv/twice' })
+    await open(scene, page, page.url(), 'work', request)
+    let posts = 0
+    await page.route('**/decide', async (route) => {
+      posts++
+      await page.waitForTimeout(500) // a slow daemon
+      await route.continue().catch(() => {}) // a second one would have taken its place
+    })
+    await page.evaluate(() => {
+      for (const id of ['code-1', 'code-1', 'code-3']) document.getElementById(id).click()
+    })
+    await page.locator('#note').waitFor()
+    assert.equal(posts, 1)
+    assert.match(await page.locator('#note').innerText(), /^Approved/)
+    assert.equal((await agent.wait(request)).outcome, 'approved')
+  },
+
+  'pages: a screen reader hears what was decided, here and elsewhere': async (scene) => {
+    const page = await scene.login(scene.site, {})
+    const agent = scene.site.agent('work')
+    const list = page.url()
+    const [one, two] = [await agent.submit('tidy', { folder: '/srv/hear' }), await agent.submit('tidy', { folder: '/srv/elsewhere' })]
+    await open(scene, page, list, 'work', two)
+    assert.notEqual(await css(page.locator('#live'), 'display'), 'none', 'an empty live region must be there before its text')
+    await open(scene, page, list, 'work', one)
+    await page.locator('#code-3').click()
+    await page.locator('#note').waitFor()
+    await page.waitForLoadState()
+    assert.equal(await page.locator('#live').textContent(), await page.locator('#note [role=status]').textContent())
+    await open(scene, page, list, 'work', two)
+    await page.locator('#code-1').focus()
+    await scene.site.operator('deny', two.id)
+    await page.locator('#news', { hasText: /denied/i }).waitFor()
+    assert.match(await page.locator('#live').textContent(), /This request has changed.*denied/)
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'main', 'the focus went with the button')
+  },
+
+  'pages: a button that has just appeared takes no click': async (scene) => {
+    const page = await scene.login(scene.site, {})
+    const agent = scene.site.agent('work')
+    const list = page.url()
+    const request = await agent.submit('fetch', { url: 'https://example.org/undo' })
+    await open(scene, page, list, 'work', request)
+    for (const id of ['code-1', 'code-3', 'code-6', 'code-ask']) await takesNoEarlyClick(page, `#${id}`)
+    await scene.site.approve(request.id, '--always') // Undo stands where the decision was
+    await page.locator('#state[data-state="settled:approved"] #undo').waitFor()
+    for (const button of ['#state #undo button', '#news a']) await takesNoEarlyClick(page, button)
+    await page.locator('#state #undo button').click()
+    await page.locator('#note').waitFor()
   },
 
   'pages: irreversible is not green, and keys are on the buttons': async (scene) => {

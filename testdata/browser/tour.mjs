@@ -82,7 +82,7 @@ const SCREENSHOTS = ['list', 'request', 'confirm', 'history', 'workspaces']
 async function screenshot(scene, page, name, variant) {
   const { pictures } = scene.plan
   const shown = SCREENSHOTS.includes(name) || process.env.PERMESSO_ALL_PICTURES
-  if (pictures && shown) await page.screenshot({ path: join(pictures, `${name}-${variant}.png`), scale: 'css', fullPage: name.startsWith('kind') })
+  if (pictures && shown) await page.screenshot({ path: join(pictures, `${name}-${variant}.png`), scale: 'css', fullPage: /^(kind|help)/.test(name) })
 }
 
 export const scenarios = Object.fromEntries(Object.entries(DEVICES).map(([device, options]) => [`tour: ${device}`, async (scene) => {
@@ -96,7 +96,7 @@ export const scenarios = Object.fromEntries(Object.entries(DEVICES).map(([device
     await screenshot(scene, page, name, device === 'desktop' ? 'light' : device)
     await page.emulateMedia({ colorScheme: 'dark' })
     await scene.legible(page, `${name}, ${device}, dark`)
-    if (device === 'desktop' || name.startsWith('kind')) await screenshot(scene, page, name, device === 'desktop' ? 'dark' : 'phone-dark')
+    if (device === 'desktop' || /^(kind|help)/.test(name)) await screenshot(scene, page, name, device === 'desktop' ? 'dark' : 'phone-dark')
     await page.emulateMedia({ colorScheme: 'light' })
   }
   const visit = async (name, path) => {

@@ -11,6 +11,19 @@ function announce (text) {
   if (live) live.textContent = text
 }
 
+// A form that changes something is sent once: a second click could replace the first, or look like a failure.
+let sentAt = -Infinity
+document.addEventListener('submit', (e) => {
+  if (e.target.method !== 'post') return
+  if (performance.now() - sentAt < 5000) e.preventDefault()
+  else sentAt = performance.now()
+})
+window.addEventListener('pageshow', (e) => { if (e.persisted) sentAt = -Infinity }) // the user came back
+
+// Screen readers do not read a live region that a page begins with.
+const note = document.querySelector('#note [role=status]')
+if (note) announce(note.textContent)
+
 // Submit the login form.
 const loginForm = document.querySelector('form[data-submit-on-load]')
 if (loginForm) loginForm.requestSubmit()
@@ -68,11 +81,13 @@ function changed (e) {
   if (c.html) {
     const state = byId('state')
     const before = state && state.dataset.state
+    const focused = state && state.contains(document.activeElement)
     window.htmx.swap(body, c.html, { swapStyle: 'none' })
     const now = byId('state')
     if (now && now.dataset.state !== before) {
       const result = byId('result')
       announce(body.dataset.textChanged + ' ' + (result ? result.textContent : ''))
+      if (focused) byId('main').focus({ preventScroll: true })
     }
     countDown()
   }
@@ -150,16 +165,15 @@ function notify (text, first) {
 
 const notifySection = byId('notify')
 if (notifySection && 'Notification' in window) {
-  notifySection.hidden = false
   const button = byId('notify-button')
-  const show = () => { button.textContent = notificationsOn() ? notifySection.dataset.off : notifySection.dataset.on }
+  const show = () => { button.textContent = notificationsOn() ? notifySection.dataset.textOff : notifySection.dataset.textOn }
   show()
+  notifySection.hidden = false // not before: until then the button has no text
   button.addEventListener('click', async () => {
     const on = !notificationsOn()
-    if (on && await Notification.requestPermission() !== 'granted') {
-      byId('notify-text').textContent = notifySection.dataset.no
-      return
-    }
+    const refused = on && await Notification.requestPermission() !== 'granted'
+    byId('notify-text').textContent = refused ? notifySection.dataset.textNo : ''
+    if (refused) return
     localStorage.setItem('permesso-notify', on ? 'on' : 'off')
     show()
   })

@@ -36,14 +36,14 @@
   const button = document.getElementById('push-button')
   const say = (text) => { document.getElementById('push-text').textContent = text }
   const show = (on) => {
-    button.textContent = on ? section.dataset.off : section.dataset.on
+    button.textContent = on ? section.dataset.textOff : section.dataset.textOn
     button.dataset.state = on ? 'on' : 'off'
     section.hidden = false // not before: until then the button has no text
   }
   const ready = navigator.serviceWorker.register('/worker.js', { scope: '/' })
 
   async function turnOn (registration) {
-    if (await Notification.requestPermission() !== 'granted') return say(section.dataset.no)
+    if (await Notification.requestPermission() !== 'granted') return say(section.dataset.textNo)
     await send(await registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: section.dataset.key }))
     show(true)
   }
@@ -63,7 +63,7 @@
       const s = await registration.pushManager.getSubscription()
       await (s ? turnOff(s) : turnOn(registration))
     } catch {
-      say(section.dataset.failed)
+      say(section.dataset.textFailed)
     }
     button.disabled = false
   })
