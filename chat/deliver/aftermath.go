@@ -69,7 +69,11 @@ func (s *session) messageOf(x *sentCopy) ID {
 func (s *session) tell(ctx context.Context, k approval.Key, x *sentCopy, st status) error {
 	what := st.aftermath()
 	msg := s.renderer(x.Language).aftermath(what, st)
-	msg.Key, msg.Title = k, "Re: "+x.Title
+	status := string(tellPause)
+	if what == tellEnd {
+		status = string(st.Record.Status)
+	}
+	msg.Key, msg.Title = k, s.titleAfter(x, status)
 	ctx, stop := outlive(ctx, tellGrace)
 	defer stop()
 	_, err := s.send(ctx, x.address(), msg.follow(s.messageOf(x)).silent(s.isQuiet(k)))
