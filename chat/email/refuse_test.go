@@ -199,11 +199,12 @@ func testUnansweredIsTold(t *testing.T) {
 	_, answers := w.deliver(replyTo(card, annMail, "1", withHeader("X", "y\r\nList-Id: <l.human.test>"), withHeader("To", "permesso@gate.test")))
 	require.Empty(t, answers)
 	require.Nil(t, w.decision(k))
-	require.Equal(t, "email: an email by ann@human.test about "+approval.ShortID(k.ID)+" was not taken, and not answered: field of a program (list-id)", w.problem())
+	require.Equal(t, "email: an email by ann@human.test about "+approval.ShortID(k.ID)+" was not taken, and not answered: field of a program (list-id)", w.note())
 	w.restart()
 	w.runAndTakeSent()
-	require.Contains(t, w.problem(), "was not taken", "also after a restart")
+	require.Contains(t, w.note(), "was not taken", "also after a restart")
 
+	require.Empty(t, w.problem(), "it is no fault of the channel")
 	first := k
 	w.next++
 	k = w.addPending("home", fmt.Sprintf("a7f3%04x00000000", w.next))
@@ -217,7 +218,7 @@ func testUnansweredIsTold(t *testing.T) {
 	taken, _ := w.deliver(replyTo(next, annMail, "1\n\n> "+strings.ReplaceAll(next.text, "\n", "\n> ")))
 	require.Equal(t, Decided, taken.Status)
 	require.Equal(t, k, taken.Key)
-	require.Empty(t, w.problem(), "a reply decided")
+	require.Empty(t, w.note(), "a reply decided")
 }
 
 // The same holds for the answers above the limit. A day later the status is clear.
@@ -230,13 +231,15 @@ func testAnswersAboveTheLimitAreTold(t *testing.T) {
 	for range maxUnclear {
 		_, answers := w.deliver(replyTo(card, annMail, "hm"))
 		require.Len(t, answers, 1)
-		require.Empty(t, w.problem())
+		require.Empty(t, w.problem(), "an email that is not understood is no fault of the channel")
+		require.Empty(t, w.note())
 	}
 	_, answers := w.deliver(replyTo(card, annMail, "hm"))
 	require.Empty(t, answers)
-	require.Contains(t, w.problem(), "an email by ann@human.test about a7f3b2c1 was not taken, and not answered: ")
-	w.clock.advance(26 * time.Hour)
+	require.Contains(t, w.note(), "an email by ann@human.test about a7f3b2c1 was not taken, and not answered: ")
 	require.Empty(t, w.problem())
+	w.clock.advance(26 * time.Hour)
+	require.Empty(t, w.note())
 	w.addPending("home", "00000000000000aa")
 	require.Contains(t, w.onlyEmail(w.runAndTakeSent()).text, "Your earlier email about a7f3b2c1 got no answer. Not understood, nothing was decided.")
 }
@@ -349,7 +352,7 @@ func testSeveralRequestsAreTold(t *testing.T) {
 		require.Empty(t, answers)
 	}
 	require.Nil(t, w.decision(k))
-	require.Empty(t, w.problem())
+	require.Empty(t, w.note())
 }
 
 func TestLikely(t *testing.T) {
