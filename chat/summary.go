@@ -147,6 +147,11 @@ func (s Style) Headline(p *approval.Pending) string {
 // maxSubjectVerb is how many characters of a verb precede the object.
 const maxSubjectVerb = 24
 
+// HeadlineOf is a headline, and before it what became of the request.
+func (s Style) HeadlineOf(status, headline string) string {
+	return upperFirst(catalog(s.Language).status(status)) + ": " + headline
+}
+
 // Action is what p would do, in one line: its verb and its object.
 func (s Style) Action(p *approval.Pending) string {
 	r := s.renderer(p)

@@ -238,6 +238,15 @@ func (in *Inbox) Warn(name, what, hint string) { in.s.warnings.set(name, what, h
 // Clear ends a report.
 func (in *Inbox) Clear(name string) { in.s.warnings.clear(name) }
 
+// Note tells the operator of something that is no fault of the channel; "" ends that.
+func (in *Inbox) Note(name, what, hint string) {
+	if what == "" {
+		in.s.notes.clear(name)
+		return
+	}
+	in.s.notes.set(name, what, hint)
+}
+
 // Failing logs a transient failure, and reports it once it has lasted. Clear ends it.
 func (in *Inbox) Failing(name string, err error) { in.s.reportFailure(name, err) }
 

@@ -68,7 +68,11 @@ func (s *session) messageOf(x *sentCopy) ID {
 func (s *session) tell(ctx context.Context, k approval.Key, x *sentCopy, st status) error {
 	what := st.aftermath()
 	msg := s.renderer(x.Language).aftermath(what, st).follow(s.messageOf(x))
-	msg.Key, msg.Title = k, "Re: "+x.Title
+	status := string(tellPause)
+	if what == tellEnd {
+		status = string(st.Record.Status)
+	}
+	msg.Key, msg.Title = k, s.titleAfter(x, status)
 	if s.traits.OneWay {
 		msg = s.newNotice(k, s.renderer(x.Language).aftermathNotice(what, st))
 	}

@@ -73,6 +73,7 @@ type catalog struct {
 	Recalls         string
 	DocumentCaption string
 	Limited         string
+	LimitedLetter   string
 }
 
 func catalogFor(language string) *catalog { return chat.Messages[catalog](language, "deliver") }

@@ -32,6 +32,7 @@ type Channel struct {
 	Foot       func() string                          // last line of a card; nil: none
 	Changes    <-chan approval.Key                    // hints that a request changed; nil: polling only
 	Problem    func(what, hint string)                // reports a problem to the operator; "" clears it; nil: no reports
+	Note       func(what, hint string)                // the same for what is no fault of the channel
 	Elsewhere  func(workspace, text string)           // sends a text to the approvers by the other channels; nil: it cannot
 	Approve    string                                 // the command that approves a request, without its ID, for hints; "": none
 	Configure  func(workspace string, chat ID) string // says how to make a chat the workspace's, for hints; nil: in general

@@ -246,7 +246,7 @@ func (s *session) sendOutcome(ctx context.Context, k approval.Key, x *sentCopy, 
 			return err
 		}
 		m := plain(s.traits.Letters.Outcome(st.Record, s.Style(x.Language))...).follow(x.Letter)
-		m.Key, m.Title = k, "Re: "+x.Title
+		m.Key, m.Title = k, s.titleAfter(x, string(st.Record.Status))
 		if _, err := s.send(ctx, x.address(), m); err != nil && !never(err) {
 			return err
 		}
@@ -265,6 +265,15 @@ func (s *session) sendOutcome(ctx context.Context, k approval.Key, x *sentCopy, 
 		return errIdle
 	}
 	return err
+}
+
+// titleAfter is the title of a letter that says what became of a request: its reader may see no more in a list. A
+// notification replaces its card, and keeps the title.
+func (s *session) titleAfter(x *sentCopy, status string) string {
+	if s.traits.OneWay {
+		return "Re: " + x.Title
+	}
+	return s.Style(x.Language).HeadlineOf(status, x.Title)
 }
 
 func (s *session) closeRecord(p *sentRecord) error {

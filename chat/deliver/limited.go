@@ -14,7 +14,8 @@ import (
 const (
 	limitedDelay    = 2 * time.Second  // so that a burst is one number
 	limitedInterval = 10 * time.Minute // between two lines
-	noticeInterval  = time.Hour        // likewise, where each line is a notification
+	letterDelay     = time.Minute      // the same for letters
+	letterInterval  = time.Hour        // and for notifications
 )
 
 // limitedCount counts the requests of a workspace that a limit refused.
@@ -36,7 +37,7 @@ type limitedCounts struct {
 // told in one line, at a limited rate. The last few may be lost at a restart.
 func (c *Channel) Limited(workspace string) {
 	s := c.running.Load()
-	if s == nil || s.traits.Letters != nil && !s.traits.OneWay {
+	if s == nil {
 		return
 	}
 	s.limited.Lock()
@@ -59,16 +60,23 @@ func (s *session) limitedIn(ws string) *limitedCount {
 	return n
 }
 
-// tellLimited stores the counts, and tells those that are due.
+// tellLimited stores the counts, and tells those that are due. A letter tells of all workspaces.
 func (s *session) tellLimited() {
 	s.limited.Lock()
 	defer s.limited.Unlock()
-	interval := limitedInterval
-	if s.traits.OneWay {
-		interval = noticeInterval
+	now, delay, interval, last := s.now(), limitedDelay, limitedInterval, time.Time{}
+	if s.traits.Letters != nil {
+		interval = letterInterval
+		if !s.traits.OneWay {
+			delay = letterDelay
+		}
 	}
+	var due []Workspace
 	for _, ws := range s.Workspaces() {
 		n := s.limitedIn(ws.Name)
+		if s.traits.Letters != nil && n.Told.After(last) {
+			last = n.Told
+		}
 		if n.sending {
 			continue
 		}
@@ -76,33 +84,51 @@ func (s *session) tellLimited() {
 			s.log(s.save(limitedName(ws.Name), n))
 			n.changed = false
 		}
-		now := s.now()
-		if n.Count > 0 && now.Sub(n.First) >= limitedDelay && now.Sub(n.Told) >= interval {
-			s.queueLimited(ws, n, now)
+		if n.Count > 0 && len(ws.Places) > 0 && now.Sub(n.First) >= delay && now.Sub(n.Told) >= interval {
+			due = append(due, ws)
 		}
+	}
+	if now.Sub(last) >= interval {
+		s.queueLimited(due, now)
 	}
 }
 
-// queueLimited queues one line for each place. The stored count is cleared when the first one was sent. It needs
+// queueLimited queues one message for each place. The stored counts are cleared when the first one was sent. It needs
 // s.limited.
-func (s *session) queueLimited(ws Workspace, n *limitedCount, now time.Time) {
-	count := n.Count
-	n.Count, n.First, n.Told, n.sending = 0, time.Time{}, now.UTC(), true
-	for _, to := range ws.Places {
-		t := catalogFor(cmp.Or(to.Language, ws.Language))
-		line := chat.Format(t.Limited, "workspace", chat.Escape(ws.Name), "n", strconv.Itoa(count))
-		msg := plain(line)
-		if s.traits.OneWay {
-			msg = s.newNotice(approval.Key{}, chat.Notice{Title: chat.Escape(ws.Name), Text: line})
+func (s *session) queueLimited(due []Workspace, now time.Time) {
+	messages := map[Address]Message{}
+	var sent []*limitedCount
+	for _, ws := range due {
+		n, quiet := s.limitedIn(ws.Name), s.isQuiet(approval.Key{Workspace: ws.Name})
+		count := strconv.Itoa(n.Count)
+		n.Count, n.First, n.Told, n.sending = 0, time.Time{}, now.UTC(), true
+		sent = append(sent, n)
+		for _, to := range ws.Places {
+			t := catalogFor(cmp.Or(to.Language, ws.Language))
+			line := chat.Format(t.Limited, "workspace", chat.Escape(ws.Name), "n", count)
+			m, more := messages[to.Address]
+			m.Lines = append(m.Lines, line)
+			switch {
+			case more:
+			case s.traits.OneWay:
+				m = s.newNotice(approval.Key{}, chat.Notice{Title: chat.Escape(ws.Name), Text: line})
+			case s.traits.Letters != nil:
+				m.ID, m.Title, m.Lines = s.traits.Letters.NewID(""), line, []string{t.LimitedLetter, "", line}
+			}
+			m.Silent = quiet && (m.Silent || !more)
+			messages[to.Address] = m
 		}
+	}
+	for to, m := range messages {
 		s.outbox.put(s.queueOf(to.Chat), job{rank: rankNotice, do: func(ctx context.Context) error {
-			_, err := s.send(ctx, to.Address, msg.silent(s.isQuiet(approval.Key{Workspace: ws.Name})))
-			if err != nil && !never(err) {
+			if _, err := s.send(ctx, to, m); err != nil && !never(err) {
 				return err
 			}
 			s.limited.Lock()
 			defer s.limited.Unlock()
-			n.changed, n.sending = n.changed || n.sending, false
+			for _, n := range sent {
+				n.changed, n.sending = n.changed || n.sending, false
+			}
 			return nil
 		}}, 0)
 	}

@@ -23,6 +23,7 @@ type session struct {
 	outbox      *outbox
 	dispatcher  dispatcher
 	warnings    warnings
+	notes       warnings // of what is no fault of the channel
 	refusals    refusals
 	listButtons listButtons
 	digests     digests
@@ -55,6 +56,7 @@ func (c *Channel) newSession(ctx context.Context) (*session, error) {
 		touched: make(chan approval.Key, 256), nameKnown: make(chan struct{}), opened: make(chan struct{}),
 		outbox:      &outbox{ctx: ctx, retryUnit: cmp.Or(c.Retry, firstRetry), queues: map[ID]*queue{}},
 		warnings:    warnings{report: c.Problem, current: map[string][2]string{}},
+		notes:       warnings{report: c.Note, current: map[string][2]string{}},
 		flood:       flood{most: cmp.Or(c.MaxCards, maxCards), cards: map[floodKey][]newCard{}},
 		refusals:    refusals{at: map[ID][]time.Time{}},
 		listButtons: listButtons{buttons: map[string]listButton{}},
@@ -81,6 +83,7 @@ func (c *Channel) newSession(ctx context.Context) (*session, error) {
 	if s.traits.Letters != nil {
 		s.warnings.publishAgain() // others wait until the service is reachable
 	}
+	s.notes.publishAgain()
 	return s, nil
 }
 

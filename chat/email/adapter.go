@@ -249,6 +249,8 @@ func (c *Adapter) outgoing(to deliver.Address, m deliver.Message) *outgoing {
 	}
 	d.Subject = strings.TrimSpace(m.Title + " " + SubjectTag(m.Key.ID, inSubject))
 	switch {
+	case m.Key.ID == "": // about no request
+		d.Subject = m.Title
 	case m.ID == "": // an outcome; the same ID for every attempt: a mail program shows one copy
 		d.MessageID = strings.Replace(d.InReplyTo, "@", "-end@", 1)
 		d.References = []string{d.InReplyTo}

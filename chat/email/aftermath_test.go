@@ -1,6 +1,7 @@
 package email
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,11 +37,13 @@ func testApprovalDuringPause(t *testing.T) {
 	}
 	told := w.onlyEmail(mails)
 	require.Equal(t, bobMail, told.to)
+	require.Equal(t, "In pausa: "+parseEmail(t, cards[1]).subject, told.subject)
 	require.Contains(t, told.text, "⏸ in pausa (carl, 12:00 UTC): si esegue dopo la ripresa, oppure scade (12:10 UTC)")
 	require.Equal(t, parseEmail(t, cards[1]).header.Get("Message-Id"), told.header.Get("In-Reply-To"))
 }
 
-// An approver who approved by email hears of a failure also where outcomes are switched off.
+// An approver who approved by email hears that it did not run, also where outcomes are switched off. The subject says
+// what happened, the verb and the target, in this order.
 func TestFailureIsToldWithoutFollowUp(t *testing.T) {
 	synctest.Test(t, testFailureIsToldWithoutFollowUp)
 }
@@ -50,14 +53,18 @@ func testFailureIsToldWithoutFollowUp(t *testing.T) {
 	w.stop()
 	w.FollowUp = false
 	w.start()
-	k := w.addPending("office", id1)
-	cards := w.runAndTakeSent()
-	_, answers := w.deliver(replyTo(parseEmail(t, cards[0]), annMail, "1"))
-	w.onlyEmail(answers)
-	w.writeRecord(k, approval.StatusFailed)
-	w.runAndTakeSent()
-	w.clock.advance(time.Second)
-	told := w.onlyEmail(w.runAndTakeSent())
-	require.Equal(t, annMail, told.to)
-	require.Contains(t, told.text, "failed")
+	for i, status := range []approval.Status{approval.StatusFailed, approval.StatusInterrupted, approval.StatusExpired, approval.StatusCancelled} {
+		k := w.addPending("home", fmt.Sprintf("%016x", i+1))
+		card := w.onlyEmail(w.runAndTakeSent())
+		_, answers := w.deliver(replyTo(card, annMail, "1"))
+		w.onlyEmail(answers)
+		w.writeRecord(k, status)
+		w.runAndTakeSent()
+		w.clock.advance(time.Second)
+		told := w.onlyEmail(w.runAndTakeSent())
+		require.Equal(t, annMail, told.to)
+		require.Contains(t, told.text, string(status))
+		require.Equal(t, chat.Style{}.HeadlineOf(string(status), card.subject), told.subject)
+		require.Regexp(t, `^(Failed|Interrupted|Expired|Cancelled): Post "Meeting`, told.subject)
+	}
 }

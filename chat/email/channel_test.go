@@ -207,7 +207,7 @@ func testFollowUp(t *testing.T) {
 		require.Equal(t, card.header.Get("Message-Id"), after.header.Get("In-Reply-To"))
 		require.Equal(t, card.header.Get("Message-Id"), after.header.Get("References"))
 		require.Equal(t, "auto-generated", after.header.Get("Auto-Submitted"))
-		require.Equal(t, "Re: "+card.subject, after.subject)
+		require.Equal(t, []string{"Denied: ", "Negato: "}[i]+card.subject, after.subject)
 		require.Empty(t, after.header.Get("Reply-To"), "the outcome takes no reply")
 	}
 	require.Equal(t, "🔐 a7f3b2c1 · denied · by bob (terminal)\n", parseEmail(t, mails[0]).text)

@@ -190,11 +190,11 @@ func (m *cardMail) render() (deliver.Message, error) {
 		codes = m.codes(approvable)
 		card.Menu = menuOf(codes)
 	}
-	text, complete := fitCard(card)
+	text, complete := m.fitCard(card)
 	if approvable && !complete {
 		approvable, codes = false, m.codes(false)
 		card.Menu = menuOf(codes)
-		text, _ = fitCard(card)
+		text, _ = m.fitCard(card)
 	}
 	refusal, notes := m.refusal(complete, blocked), m.notes(len(text), approvable)
 	page, err := m.page(&pageData{
@@ -252,7 +252,11 @@ func (w *catalog) codeLines(approvable bool, session, always string) (all []code
 	return all
 }
 
-func fitCard(card chat.Card) (text string, complete bool) {
+// fitCard is the card as text, as the HTML part has it.
+func (m *cardMail) fitCard(card chat.Card) (text string, complete bool) {
+	if len(card.Prose) > 0 {
+		card.Prose = append([]string{m.texts.AgentWords}, card.Prose...)
+	}
 	if text, complete = card.Text(0); len(text) <= maxText {
 		return text, complete
 	}

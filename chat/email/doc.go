@@ -28,12 +28,13 @@
 //
 // # What a person sees
 //
-// An email has a complete plain part, and an HTML part with the same lines and with
+// An email has a complete plain part, and an HTML part with the same facts and with
 // buttons. A button is a mailto link with the address, the subject and the answer of a
 // reply, so that a program that follows links decides nothing. The reply is no reply to a
 // message for the mail program: its address or its subject has the token. A card that
 // cannot be approved by email has no Approve button. The subject says what would be done
 // and where; the tag with the id, and with the token if the address has none, is its end.
+// The subject of an outcome begins with what happened.
 //
 // # What gets an answer
 //
@@ -43,7 +44,8 @@
 // none. Every email that we send declares itself automatic (RFC 3834).
 //
 // An email with a token of the card and a proved sender is never dropped in silence: if it
-// gets no answer, the status tells of it, and the next card to its sender.
+// gets no answer, a note in the status tells of it, and the next card to its sender. The
+// channel is not degraded by it.
 //
 // # Grammar
 //

@@ -182,7 +182,7 @@ func (l handledEmails) unanswered(sender string) (all []*handledEmail) {
 const warnAge = 24 * time.Hour
 
 // warnUnanswered tells the operator of the last email of each sender that was neither
-// taken nor answered, until a later one decides.
+// taken nor answered, until a later one decides. It is no fault of the channel.
 func (c *Adapter) warnUnanswered() {
 	decisions := map[string]time.Time{} // the last one of each sender
 	for _, t := range c.handled {
@@ -199,11 +199,11 @@ func (c *Adapter) warnUnanswered() {
 		}
 		t := all[len(all)-1]
 		if !t.At.After(decided) || time.Since(t.At) > warnAge {
-			c.in.Clear("reply by " + sender)
+			c.in.Note(sender, "", "")
 			continue
 		}
 		what := fmt.Sprintf("an email by %s about %s was not taken, and not answered: %s", chat.Escape(sender), approval.ShortID(t.ID), chat.Escape(t.Untold))
-		c.in.Warn("reply by "+sender, c.in.Channel().Name+": "+what, "ask for another reply to the card, or decide on another channel")
+		c.in.Note(sender, c.in.Channel().Name+": "+what, "ask for another reply to the card, or decide on another channel")
 	}
 }
 

@@ -6,13 +6,19 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/text/unicode/norm"
+
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/email/authentic"
 )
 
-// clockTolerance is how far the clock of an approver's mail program may be behind ours.
-const clockTolerance = 5 * time.Minute
+// The clock of an approver's mail program may be wrong: behind ours by clockTolerance. A date may be later than the
+// arrival by maxAhead, because a program that ignores a change of the clocks is an hour ahead.
+const (
+	clockTolerance = 5 * time.Minute
+	maxAhead       = time.Hour
+)
 
 // Why an email with a proved sender is no answer, as keys of messages. Those of
 // [authentic.Doubt] are others.
@@ -25,6 +31,7 @@ const (
 	refusedUnsigned  = "unsigned"       // no signature covers recipients and date
 	refusedDate      = "date"           // its date cannot be read
 	refusedEarlier   = "earlier"        // it is older than the card
+	refusedFuture    = "future"         // its date is later than its arrival
 	refusedToken     = "token"          // only unsigned fields have a token
 )
 
@@ -56,6 +63,8 @@ func (m *inboundMail) notAnswer(a Addressing, p authentic.Proof, card sentCard) 
 		return refusedDate
 	case date.Before(card.sentAt.Add(-clockTolerance)):
 		return refusedEarlier
+	case date.After(time.Now().Add(maxAhead)):
+		return refusedFuture
 	case !slices.ContainsFunc(m.signedRefs(a, p), card.has):
 		return refusedToken
 	}
@@ -98,19 +107,40 @@ func (a Addressing) isGate(address string) bool {
 	return domain == chat.LowerASCII(a.Domain) && (local == own || a.Separator != "" && strings.HasPrefix(local, own+a.Separator))
 }
 
-// forwardSubject matches the prefix of a forwarded email, also after others such as "Re:"
-// and after words in brackets.
-var forwardSubject = expression(`^[\[( ]*(\[[^\]]{0,40}\][\[( ]*|[\p{L}\p{M}./]{1,12}`+subjectCount+`[\[( ]*)*`, "forward subjects", subjectCount)
+// The marks of a forwarded email in lower case: at the start of a subject, also after others such as "Re:" and after
+// words in brackets; at its end; and in what a mail program or a person has added to a card's title.
+var (
+	forwardStart = expression(`^[\[({<【 ]*(\[[^\]]{0,40}\][\[( ]*|[\p{L}\p{M}./]{1,12}`+markColon+`[\[({<【 ]*)*`, "forward subjects", `(?:`+markColon+`| ?[\])}>】]|$)`)
+	forwardEnd   = expression(`[\[({<【] ?`, "forward subjects", ` ?:?[\])}>】]$`)
+	forwardAdded = expression(`(?:^|[^\p{L}\p{M}\p{N}])`, "forward subjects", `(?:`+markColon+`| ?[\])}>】]|[^\p{L}\p{M}\p{N}]*$)`)
+)
 
-// subjectCount ends a subject's prefix: "Re[2]: ", "Re: ".
-const subjectCount = ` ?[\[(]?[0-9]{0,3}[\])]? ?[:：]`
+// markColon ends a mark: "Re[2]: ", "Re: ".
+const markColon = ` ?[\[(]?[0-9]{0,3}[\])]? ?:`
 
 // forwards says whether the subject is that of a forwarded email. The card's own title
-// may begin with any word.
+// may have any words: then only what is before and behind it counts.
 func (m *inboundMail) forwards(title string) bool {
-	before := m.Subject
-	if i := strings.Index(m.Subject, title); i >= 0 && title != "" {
-		before = m.Subject[:i]
+	subject := subjectLine(m.Subject)
+	if start, end := findTitle(subject, subjectLine(title)); end > 0 {
+		return forwardAdded().MatchString(subject[:start]) || forwardAdded().MatchString(subject[end:])
 	}
-	return forwardSubject().MatchString(plainLine(before))
+	return forwardStart().MatchString(subject) || forwardEnd().MatchString(subject)
+}
+
+// subjectLine is a subject as it is compared: in lower case, with the plain forms of characters such as full-width ones.
+func subjectLine(s string) string { return plainLine(norm.NFKC.String(visibleText(s))) }
+
+// findTitle finds the title in a subject. A button's link, or a mail program, may have cut it, with a mark of the cut.
+func findTitle(subject, title string) (start, end int) {
+	if i := strings.LastIndex(subject, title); i >= 0 && title != "" {
+		return i, i + len(title)
+	}
+	cut := max(0, strings.LastIndex(subject, "..."))
+	for i := range cut {
+		if strings.HasPrefix(title, subject[i:cut]) {
+			return i, cut
+		}
+	}
+	return 0, 0
 }

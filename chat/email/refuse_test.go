@@ -64,10 +64,16 @@ func testEmailsThatAreNoAnswers(t *testing.T) {
 		{"on behalf of another", header("X", "y\r\nSender: bob@human.test"), "a Sender field that differs"},
 		{"the same sender", header("X", "y\r\nSender: Ann <Ann@human.test>"), ""},
 		{"without a subject", header("Subject", ""), "has no subject"},
+		{"two To fields", to("permesso+TOKEN@gate.test\r\nTo: bob@human.test"), "has two To fields, or two of another field"},
+		{"a To field before it", to("bob@human.test\r\nTo: permesso+TOKEN@gate.test"), "has two To fields"},
+		{"two subjects", header("X", "y\r\nSubject: x"), "has two To fields, or two of another field"},
 		{"without a date", header("Date", ""), "has no date"},
 		{"with a date of its own", header("Date", "yesterday"), "a date that cannot be read"},
 		{"four minutes early", date(-4 * time.Minute), ""},
 		{"six minutes early", date(-6 * time.Minute), "written before the card was sent"},
+		{"half an hour ahead", date(30 * time.Minute), ""},
+		{"two hours ahead", date(2 * time.Hour), "a date that is more than an hour in the future"},
+		{"next year", date(365 * 24 * time.Hour), "in the future"},
 		{"yesterday", date(-24 * time.Hour), "written before the card was sent"},
 		{"Fwd", subject("Fwd: ", ""), "the subject of a forwarded email"},
 		{"FW", subject("FW: ", ""), "forwarded"},
@@ -82,7 +88,25 @@ func testEmailsThatAreNoAnswers(t *testing.T) {
 		{"Chinese", subject("转发：", ""), "forwarded"},
 		{"Turkish", subject("İLT: ", ""), "forwarded"},
 		{"replies", subject("RE: Aw: SV: R: Rif: Antw: VS: 回复：", ""), ""},
-		{"a word after the title", subject("Re: ", " Fwd: x"), ""},
+		{"words around the title", subject("Re: [EXT] urgent, for the board: ", " thanks, final answer"), ""},
+		{"a mark after the title", subject("Re: ", " Fwd: x"), "forwarded"},
+		{"in brackets at the end", subject("", " (Fwd)"), "forwarded"},
+		{"in brackets after a reply", subject("Re: ", " [fwd]"), "forwarded"},
+		{"after a dash", subject("Re: ", " - Fw"), "forwarded"},
+		{"in brackets at the start", subject("(Fwd) ", ""), "forwarded"},
+		{"in other brackets", subject("【转发】", ""), "forwarded"},
+		{"without a colon", subject("FWD ", ""), "forwarded"},
+		{"full width", subject("ＦＷ：", ""), "forwarded"},
+		{"full width, in brackets", subject("Re: （Ｆｗｄ） ", ""), "forwarded"},
+		{"Inoltra", subject("Inoltra: ", ""), "forwarded"},
+		{"Inoltrato", subject("Inoltrato: ", ""), "forwarded"},
+		{"FYI", subject("FYI: ", ""), "forwarded"},
+		{"FYI after a reply", subject("Re: fyi - ", ""), "forwarded"},
+		{"Per conoscenza", subject("Per conoscenza: ", ""), "forwarded"},
+		{"p.c.", subject("R: p.c.: ", ""), "forwarded"},
+		{"R and Fwd", subject("R: Fwd: ", ""), "forwarded"},
+		{"Zur Kenntnis", subject("Zur Kenntnis: ", ""), "forwarded"},
+		{"for your information", subject("For your information: ", ""), "forwarded"},
 	} {
 		k := w.addNextPending("home")
 		card := w.onlyEmail(w.runAndTakeSent())
@@ -100,12 +124,27 @@ func testEmailsThatAreNoAnswers(t *testing.T) {
 	}
 }
 
-// A card's own title may begin like the subject of a forwarded email.
+// A card's own title may begin or end like the subject of a forwarded email, and may be cut.
 func TestTitleLikeAForward(t *testing.T) { synctest.Test(t, testTitleLikeAForward) }
 
 func testTitleLikeAForward(t *testing.T) {
-	for subject, forwarded := range map[string]bool{"Re: I: ask": false, "I: ask [appr_x]": false, "Fwd: I: ask": true, "I: I: ask": true, "I: as": true} {
+	for subject, forwarded := range map[string]bool{
+		"Re: I: ask": false, "I: ask [appr_x]": false, "Fwd: I: ask": true, "I: I: ask": true, "I: as": true, "RE: I:  ASK": false, "Re: I: a… [appr_x]": false,
+		"Fwd: I: a… [appr_x]": true, "Re: I: a… [appr_x] (fwd)": true, "another subject": false, "another one (fwd)": true, "fwd": true, "Re: I see": false,
+	} {
 		require.Equal(t, forwarded, (&inboundMail{Subject: subject}).forwards("I: ask"), subject)
+	}
+	w := newRig(t)
+	for _, target := range []string{"Fwd: x", "(Fwd)", "x (fwd)", "ＦＷ: a", "I:", "FYI", "i", "…", "Per conoscenza: a  b", "tr\u00a0: c", strings.Repeat("轉寄: ", 60)} {
+		for before, decides := range map[string]bool{"": true, "Re: ": true, "R: [EXT] ": true, "Fwd: ": false, "I: ": false} {
+			k := w.addNextPending("home", func(p *approval.Pending) {
+				p.Verb, p.Summary, p.Target = map[string]string{"en": "fwd:"}, target, target
+			})
+			card := w.onlyEmail(w.runAndTakeSent())
+			taken, answers := w.deliver(replyTo(card, annMail, "1", withHeader("Subject", "=?utf-8?b?"+b64(before+card.subject)+"?=")))
+			require.Len(t, answers, 1)
+			require.Equal(t, decides, w.decision(k) != nil, "%s%s: %s", before, card.subject, taken.Why)
+		}
 	}
 }
 
@@ -160,11 +199,12 @@ func testUnansweredIsTold(t *testing.T) {
 	_, answers := w.deliver(replyTo(card, annMail, "1", withHeader("X", "y\r\nList-Id: <l.human.test>"), withHeader("To", "permesso@gate.test")))
 	require.Empty(t, answers)
 	require.Nil(t, w.decision(k))
-	require.Equal(t, "email: an email by ann@human.test about "+approval.ShortID(k.ID)+" was not taken, and not answered: field of a program (list-id)", w.problem())
+	require.Equal(t, "email: an email by ann@human.test about "+approval.ShortID(k.ID)+" was not taken, and not answered: field of a program (list-id)", w.note())
 	w.restart()
 	w.runAndTakeSent()
-	require.Contains(t, w.problem(), "was not taken", "also after a restart")
+	require.Contains(t, w.note(), "was not taken", "also after a restart")
 
+	require.Empty(t, w.problem(), "it is no fault of the channel")
 	first := k
 	w.next++
 	k = w.addPending("home", fmt.Sprintf("a7f3%04x00000000", w.next))
@@ -178,7 +218,7 @@ func testUnansweredIsTold(t *testing.T) {
 	taken, _ := w.deliver(replyTo(next, annMail, "1\n\n> "+strings.ReplaceAll(next.text, "\n", "\n> ")))
 	require.Equal(t, Decided, taken.Status)
 	require.Equal(t, k, taken.Key)
-	require.Empty(t, w.problem(), "a reply decided")
+	require.Empty(t, w.note(), "a reply decided")
 }
 
 // The same holds for the answers above the limit. A day later the status is clear.
@@ -191,13 +231,15 @@ func testAnswersAboveTheLimitAreTold(t *testing.T) {
 	for range maxUnclear {
 		_, answers := w.deliver(replyTo(card, annMail, "hm"))
 		require.Len(t, answers, 1)
-		require.Empty(t, w.problem())
+		require.Empty(t, w.problem(), "an email that is not understood is no fault of the channel")
+		require.Empty(t, w.note())
 	}
 	_, answers := w.deliver(replyTo(card, annMail, "hm"))
 	require.Empty(t, answers)
-	require.Contains(t, w.problem(), "an email by ann@human.test about a7f3b2c1 was not taken, and not answered: ")
-	w.clock.advance(26 * time.Hour)
+	require.Contains(t, w.note(), "an email by ann@human.test about a7f3b2c1 was not taken, and not answered: ")
 	require.Empty(t, w.problem())
+	w.clock.advance(26 * time.Hour)
+	require.Empty(t, w.note())
 	w.addPending("home", "00000000000000aa")
 	require.Contains(t, w.onlyEmail(w.runAndTakeSent()).text, "Your earlier email about a7f3b2c1 got no answer. Not understood, nothing was decided.")
 }
@@ -310,7 +352,7 @@ func testSeveralRequestsAreTold(t *testing.T) {
 		require.Empty(t, answers)
 	}
 	require.Nil(t, w.decision(k))
-	require.Empty(t, w.problem())
+	require.Empty(t, w.note())
 }
 
 func TestLikely(t *testing.T) {

@@ -52,6 +52,7 @@ type rig struct {
 	outbox    *outbox
 	clock     *bubbleClock
 	problems  atomic.Pointer[string] // the last report
+	notes     atomic.Pointer[string] // the last one that is no problem
 	alerts    []string
 	next      int
 	last      approval.Key
@@ -161,6 +162,7 @@ func (w *rig) restart() {
 		return d
 	}
 	w.problems.Store(new(""))
+	w.notes.Store(new(""))
 	w.limit, w.hints = nil, make(chan approval.Key, 10)
 	w.Adapter = &Adapter{
 		Addressing: Addressing{Local: "permesso", Separator: "+", Domain: "gate.test"}, FollowUp: true,
@@ -175,6 +177,7 @@ func (w *rig) restart() {
 		Style:      func(language string) chat.Style { return chat.Style{Language: language} },
 		Foot:       func() string { return "log 1042 9f3c" },
 		Problem:    func(what, _ string) { w.problems.Store(&what) },
+		Note:       func(what, _ string) { w.notes.Store(&what) },
 		Elsewhere:  func(_, text string) { w.alerts = append(w.alerts, text) },
 		Changes:    w.hints, Every: 10000 * time.Hour, Retry: FirstRetry,
 		Log: func(err error) { w.t.Log(err) },
@@ -183,6 +186,8 @@ func (w *rig) restart() {
 }
 
 func (w *rig) problem() string { return *w.problems.Load() }
+
+func (w *rig) note() string { return *w.notes.Load() }
 
 func (w *rig) start() {
 	ctx, cancel := context.WithCancel(context.Background())

@@ -104,6 +104,7 @@ const (
 	NoSubject   Doubt = "noSubject" // there is no Subject field
 	NoDate      Doubt = "noDate"
 	OtherSender Doubt = "otherSender" // the Sender field differs from From
+	Repeated    Doubt = "repeated"    // of a field that may occur once there are two
 )
 
 // Prove returns who wrote raw, and what else is proved. raw is an email as in RFC 5322,
@@ -229,22 +230,23 @@ func Stated(raw []byte) (server, field string) {
 
 // onlyOnce are the fields that RFC 5322 and RFC 2045 allow at most once. Of two, one
 // reader takes the first, and a signature covers the last.
-var onlyOnce = map[string]string{
-	"from": "From", "sender": "Sender", "reply-to": "Reply-To", "to": "To", "cc": "Cc", "bcc": "Bcc",
-	"date": "Date", "subject": "Subject", "message-id": "Message-ID", "in-reply-to": "In-Reply-To", "references": "References",
-	"mime-version": "MIME-Version", "content-type": "Content-Type", "content-transfer-encoding": "Content-Transfer-Encoding",
-	"content-disposition": "Content-Disposition",
+var onlyOnce = []string{
+	"from", "sender", "reply-to", "to", "cc", "bcc", "date", "subject", "message-id", "in-reply-to", "references",
+	"mime-version", "content-type", "content-transfer-encoding", "content-disposition",
 }
 
 // author returns the writer according to the header. doubt says in what the fields disagree.
+// Of two From fields none is the writer.
 func author(fields []headerField) (from plainAddress, doubt Doubt, _ *Error) {
-	values := map[string]string{}
+	values, repeated := map[string]string{}, false
 	for _, f := range fields {
-		if onlyOnce[f.name] == "" {
+		if !slices.Contains(onlyOnce, f.name) {
 			continue
 		}
-		if _, twice := values[f.name]; twice {
-			return plainAddress{}, "", refuse("it has more than one %s field", onlyOnce[f.name])
+		if _, twice := values[f.name]; twice && f.name == "from" {
+			return plainAddress{}, "", refuse("it has more than one From field")
+		} else if twice {
+			repeated = true
 		}
 		values[f.name] = f.value
 	}
@@ -266,6 +268,9 @@ func author(fields []headerField) (from plainAddress, doubt Doubt, _ *Error) {
 		if sender, err := parsePlainAddress(value); err != nil || !sender.is(from) {
 			doubt = OtherSender
 		}
+	}
+	if repeated {
+		doubt = Repeated
 	}
 	return from, doubt, nil
 }

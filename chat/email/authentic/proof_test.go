@@ -81,7 +81,7 @@ func trimmed(s string) string {
 	return s[1:]
 }
 
-// An email without a Subject, without a Date or with another Sender is proved, so that its sender
+// An email without a Subject, without a Date, with another Sender or with two To fields is proved, so that its sender
 // can be told.
 func TestDoubts(t *testing.T) {
 	const signed = "@sign d=human.test s=ed h=From:To:Date\nFrom: ricardo@human.test\nTo: permesso@home.test\nDate: x\n"
@@ -91,6 +91,7 @@ func TestDoubts(t *testing.T) {
 		"@sign d=human.test s=ed h=From:Subject\nFrom: ricardo@human.test\nSubject: x\n\n1\n":                                           NoDate,
 		"@sign d=human.test s=ed h=From:Subject\nFrom: ricardo@human.test\nSubject: x\nDate: x\nSender: b@human.test\n\n1\n":            OtherSender,
 		"@sign d=human.test s=ed h=From:Subject\nFrom: ricardo@human.test\nSubject: x\nDate: x\nSender: Ricardo@human.test (he)\n\n1\n": "",
+		"To: b@human.test\n@sign d=human.test s=ed h=From:Subject:To\nFrom: ricardo@human.test\nTo: a@home.test\nSubject: x\n\n1\n":     Repeated,
 	} {
 		p, err := a.Prove(context.Background(), buildRecipe(t, mail))
 		require.NoError(t, err, mail)

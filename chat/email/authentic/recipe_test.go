@@ -324,7 +324,7 @@ func requireVerdict(t *testing.T, r recipe, address, how string, err error) {
 // senderBy returns the proved sender. A doubt counts as a refusal.
 func senderBy(a *Authenticator, ctx context.Context, raw []byte) (address, how string, err error) { //nolint:revive // as a method would
 	p, err := a.Prove(ctx, raw)
-	if doubt := map[Doubt]string{NoSubject: "it has no Subject field", NoDate: "it has no Date field", OtherSender: "its Sender field differs from its From field"}[p.Doubt]; doubt != "" {
+	if doubt := map[Doubt]string{NoSubject: "it has no Subject field", NoDate: "it has no Date field", OtherSender: "its Sender field differs from its From field", Repeated: "it has two of a field that may occur once"}[p.Doubt]; doubt != "" {
 		return "", "", refuse("%s", doubt)
 	}
 	return p.Sender, p.How, err

@@ -70,7 +70,7 @@ func openEmail(s *server, changes <-chan approval.Key) (channel, error) {
 	s.watchMails(cfg)
 	ch := r.deliver(c, stores[storeState], changes, emailPlaces, nil)
 	ch.Retry = email.FirstRetry
-	return channel{run: ch.Run, mails: c}, nil
+	return channel{run: ch.Run, mails: c, limited: ch.Limited}, nil
 }
 
 // emailPlaces returns the addresses of a workspace's approvers.

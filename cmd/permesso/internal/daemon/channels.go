@@ -135,6 +135,7 @@ func (c *channels) end(name string, w *runningChannel) {
 	delete(c.active, name)
 	c.mu.Unlock()
 	c.s.health.Clear(channelIssue(name))
+	c.s.health.Clear(channelNote(name))
 }
 
 // The delays between two attempts to start a channel.
@@ -144,6 +145,8 @@ const (
 )
 
 func channelIssue(name string) string { return "channel " + name }
+
+func channelNote(name string) string { return "note of " + channelIssue(name) }
 
 // supervise runs a channel and restarts it when it fails, so that a broken network
 // or a wrong setting does not end the daemon.
@@ -309,6 +312,15 @@ func (r *channelEnv) reportIssue(what, hint string) {
 	r.s.health.Set(channelIssue(r.name), what, console.Hints(hint, "permesso pending lists what waits"))
 }
 
+// reportNote shows in status and doctor what is no fault of this channel; "" clears it.
+func (r *channelEnv) reportNote(what, hint string) {
+	if what == "" {
+		r.s.health.Clear(channelNote(r.name))
+		return
+	}
+	r.s.health.Note(channelNote(r.name), what, hint)
+}
+
 // alert sends text by the other channels, because this one cannot.
 func (r *channelEnv) alert(ws, text string) { r.s.channels.alert(r.name, ws, text) }
 
@@ -347,7 +359,7 @@ func (r *channelEnv) deliver(
 			return all
 		},
 		Feed: feed, Style: r.s.style, Foot: r.s.foot, Changes: changes,
-		Problem: r.reportIssue, Elsewhere: r.alert, Approve: "permesso approve",
+		Problem: r.reportIssue, Note: r.reportNote, Elsewhere: r.alert, Approve: "permesso approve",
 		Configure: func(ws string, chat deliver.ID) string {
 			return fmt.Sprintf("write into permesso.toml, under [workspaces.%s]: %s = { chat_id = %s }", ws, r.name, chat)
 		},

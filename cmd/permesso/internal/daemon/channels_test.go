@@ -44,6 +44,21 @@ func awaitClosed(t *testing.T, what string, ch <-chan struct{}) {
 	}
 }
 
+// What a channel only notes is in the status, and does not degrade it.
+func TestNoteOfAChannel(t *testing.T) {
+	s := &server{Home: &home.Home{Config: config.Default()}, health: &home.Health{}}
+	c := &channelEnv{name: "email", s: s}
+	c.reportNote("an email was not understood", "")
+	require.Equal(t, home.HealthOK, s.health.Current().Status)
+	require.Len(t, s.health.Current().Notes, 1)
+	c.reportIssue("cannot send", "")
+	require.Equal(t, home.HealthDegraded, s.health.Current().Status)
+	c.reportIssue("", "")
+	require.Len(t, s.health.Current().Notes, 1)
+	c.reportNote("", "")
+	require.Empty(t, s.health.Current().Notes)
+}
+
 // A channel that fails or panics is restarted. The daemon and the other channels
 // keep running, and the status reports the channel.
 func TestFailedChannelIsRestarted(t *testing.T) {

@@ -92,6 +92,9 @@ func (d *Doctor) reportedHealth() (list []Finding) {
 		list = append(list, warning("the daemon reports: "+console.OneLine(p.What),
 			cmp.Or(console.OneLine(p.Hint), "see permesso status and the daemon's log"))...)
 	}
+	for _, p := range h.Notes {
+		list = append(list, notice("the daemon notes: "+console.OneLine(p.What), console.OneLine(p.Hint))...)
+	}
 	if h.Status == home.HealthPaused {
 		list = append(list, notice("the daemon is paused, at least for one workspace: nothing runs there",
 			"permesso resume")...)

@@ -37,6 +37,17 @@ func TestHealth(t *testing.T) {
 	h.Clear("config")
 	h.Clear("nothing")
 	require.Equal(t, HealthPaused, now().Status)
+	paused = false
+	h.Note("mail", "an email was not understood", "write again")
+	require.Equal(t, HealthOK, now().Status, "a note is no issue")
+	require.Empty(t, now().Issues)
+	require.Equal(t, "an email was not understood", now().Notes[0].What)
+	st := &State{Running: true, Health: new(now())}
+	require.Contains(t, st.String(), "daemon  running\n")
+	require.Contains(t, st.String(), "\nnote    an email was not understood\n  hint: write again")
+	require.NotContains(t, st.Only(nil).String(), "an email")
+	h.Clear("mail")
+	require.Empty(t, now().Notes)
 	names, err := os.ReadDir(home.Layout.Run())
 	require.NoError(t, err)
 	require.Len(t, names, 1, "only the report")

@@ -119,7 +119,7 @@ func (s *State) Only(workspaces []string) *State {
 	})
 	if s.Health != nil {
 		health := *s.Health
-		health.Issues, health.ConfigSHA256 = []healthIssue{}, "" // shown to the operator only
+		health.Issues, health.Notes, health.ConfigSHA256 = []healthIssue{}, nil, "" // shown to the operator only
 		st.Health = &health
 		if st.Health.Status == HealthPaused && len(st.Paused) == 0 {
 			st.Health.Status = HealthOK // a workspace that the approver does not see is paused
@@ -138,6 +138,8 @@ type healthIssue struct {
 	What  string    `json:"what"`
 	Since time.Time `json:"since"`
 	Hint  string    `json:"hint,omitempty"`
+
+	note bool // it degrades nothing
 }
 
 // HealthReport is run/health.json: the daemon's health, for status and for
@@ -145,6 +147,7 @@ type healthIssue struct {
 type HealthReport struct {
 	Status       string        `json:"status"` // ok, degraded, paused
 	Issues       []healthIssue `json:"problems"`
+	Notes        []healthIssue `json:"notes,omitempty"` // to be seen, but no reason to be degraded
 	PID          int           `json:"pid"`
 	Version      string        `json:"version"`
 	StartedAt    time.Time     `json:"started_at"`
@@ -182,17 +185,24 @@ func (h *Home) NewHealth(version string) *Health {
 
 // Set adds an issue under a name such as "config" or "disk". Setting it again
 // keeps the time since when it exists.
-func (h *Health) Set(name, what, hint string) {
+func (h *Health) Set(name, what, hint string) { h.set(name, healthIssue{What: what, Hint: hint}) }
+
+// Note is Set for what is to be seen in the status, and degrades nothing.
+func (h *Health) Note(name, what, hint string) {
+	h.set(name, healthIssue{What: what, Hint: hint, note: true})
+}
+
+func (h *Health) set(name string, i healthIssue) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	since := time.Now().UTC()
+	i.Since = time.Now().UTC()
 	if old, ok := h.issues[name]; ok {
-		since = old.Since
+		i.Since = old.Since
 	}
 	if h.issues == nil {
 		h.issues = map[string]healthIssue{}
 	}
-	h.issues[name] = healthIssue{what, since, hint}
+	h.issues[name] = i
 	h.write()
 }
 
@@ -228,9 +238,13 @@ func (h *Health) Current() HealthReport {
 // run/ is emptied at every start.
 func (h *Health) write() {
 	r := &h.report
-	r.Status, r.Issues = HealthOK, []healthIssue{}
+	r.Status, r.Issues, r.Notes = HealthOK, []healthIssue{}, nil
 	for _, name := range slices.Sorted(maps.Keys(h.issues)) {
-		r.Issues = append(r.Issues, h.issues[name])
+		if i := h.issues[name]; i.note {
+			r.Notes = append(r.Notes, i)
+		} else {
+			r.Issues = append(r.Issues, i)
+		}
 	}
 	switch {
 	case len(r.Issues) > 0:
@@ -291,14 +305,18 @@ func (h *Home) HealthAt(now time.Time) HealthReport {
 func (r *HealthReport) addFailure(s *ipc.Store) {
 	if d, err := s.Disk(); err == nil && d.Failed != "" && r.Status != HealthDegraded {
 		r.Status = HealthDegraded
-		r.Issues = append(r.Issues, healthIssue{"nothing is committed any more: " + d.Failed, time.Now().UTC(), "permesso doctor says what is missing"})
+		r.Issues = append(r.Issues, healthIssue{What: "nothing is committed any more: " + d.Failed, Since: time.Now().UTC(), Hint: "permesso doctor says what is missing"})
 	}
 }
 
 func (r *HealthReport) lines() string {
 	var b strings.Builder
-	for _, p := range r.Issues {
-		b.WriteString("\n⚠ " + p.What)
+	for i, p := range slices.Concat(r.Issues, r.Notes) {
+		mark := "⚠ "
+		if i >= len(r.Issues) {
+			mark = "note    "
+		}
+		b.WriteString("\n" + mark + p.What)
 		if p.Hint != "" {
 			b.WriteString("\n  hint: " + p.Hint)
 		}
