@@ -88,7 +88,7 @@ func TestEventsAreHints(t *testing.T) {
 	h.run(0)
 	first, step := 0, 1
 	if os.Getenv("PERMESSO_SOAK") == "" {
-		step = 5
+		step = 20
 		first = rand.IntN(step) // each run takes other schedules; a failure names its seed
 	}
 	for seed := first; seed < 1000; seed += step {

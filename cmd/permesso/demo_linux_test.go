@@ -241,6 +241,7 @@ func TestDemoAtATerminal(t *testing.T) {
 }
 
 func TestDemoWithoutColor(t *testing.T) {
+	t.Parallel()
 	d := newDemo(t, "NO_COLOR=1")
 	keys := d.startOnTerminal()
 	d.awaitOutput(" · until ")

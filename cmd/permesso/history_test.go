@@ -180,6 +180,7 @@ func TestLongListIsOneJSONArray(t *testing.T) {
 
 // A list is printed while it is read: its length does not matter.
 func TestLongListIsPrintedWhileItIsRead(t *testing.T) {
+	t.Parallel()
 	const n = 100_000
 	out := &countingWriter{}
 	waiting := 0 // the most bytes that were made and not yet written

@@ -31,6 +31,7 @@ func printedPreset(t *testing.T, name, project string, flags ...string) string {
 
 // The tests of a preset pass, also where it is a part of the example configuration.
 func TestPresets(t *testing.T) {
+	t.Parallel()
 	for _, name := range presetNames {
 		t.Run(name, func(t *testing.T) {
 			project, dir := realDir(t), t.TempDir()

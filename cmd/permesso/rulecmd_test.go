@@ -83,6 +83,7 @@ func othersThan(t *testing.T, data approval.Raw) (all []string) {
 // A proposed rule is valid configuration. It allows the request that it comes from, and none
 // that differs in one argument.
 func TestProposedRules(t *testing.T) {
+	t.Parallel()
 	check := func(p *approval.Pending) {
 		t.Helper()
 		lines, judge := proposedRule(t, p)

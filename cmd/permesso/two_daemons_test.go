@@ -23,6 +23,7 @@ import (
 // file, so they compete as processes do. Exactly one wins each time.
 // TestTwoDaemonsRace does the same with complete daemons.
 func TestStoresRaceForOneHome(t *testing.T) {
+	t.Parallel()
 	const racers = 3
 	races := 48
 	if os.Getenv("PERMESSO_SOAK") != "" {

@@ -163,6 +163,7 @@ func (h *rig) confined(t *testing.T, bpf []byte, argv ...string) *osexec.Cmd {
 // file system that is read-only except for the state, no capabilities. The daemon,
 // its supervisor and a handler must work in it.
 func TestGateWorksInsideTheUnit(t *testing.T) {
+	t.Parallel()
 	// --die-with-parent kills the child when the thread that started it exits.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -8,11 +8,16 @@ import { Scene } from './scene.mjs'
 const plan = JSON.parse(process.env.PLAN)
 const require = createRequire(join(plan.modules, 'package.json'))
 const { chromium } = require('playwright-core')
+const { chromiumSwitches } = require(join(plan.modules, 'node_modules/playwright-core/lib/server/chromium/chromiumSwitches.js'))
 
 const FLAGS = [
   '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
   '--disable-component-update', '--disable-sync', '--process-per-site',
 ]
+// Parts of Chromium that no scenario uses: a process in reserve for the next page, and toolbars that a window without a
+// screen draws, each in a process. Only the last switch counts, so it begins with what Playwright turns off.
+const UNUSED = 'SpareRendererForSitePerProcess,PreloadTopChromeWebUI,WebUIReloadButton,WebUIToolbarWebView,WebUIOmniboxPopup,WebUIOmniboxFullPopup,WebUIOmniboxAimPopup'
+FLAGS.push(`${chromiumSwitches().find((one) => one.startsWith('--disable-features='))},${UNUSED}`)
 const PARALLEL = 4 // scenarios: most share a browser context, which has six connections to a daemon, and each page uses one
 const TIMEOUT = 60_000
 

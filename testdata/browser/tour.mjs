@@ -61,7 +61,7 @@ async function createRequests(gate) {
     release: await personal.submit('', { argv: ['git', 'push', '--force', 'origin', 'main'], cwd: '/home/ann/app' },
       { actionType: 'exec_cmd', preview: 'git push --force origin main', rationale: 'The history was rewritten.' }),
     json: await personal.submit('set_rule', { rule: RULE }),
-    long: await personal.submit('publish', { page: 'handbook/foxes.md', text: 'The quick brown fox jumps over the lazy dog.\n'.repeat(1100) }),
+    long: await personal.submit('publish', { page: 'handbook/foxes.md', text: 'The quick brown fox jumps over the lazy dog.\n'.repeat(200) }),
     tests: await personal.submit('', { command: 'go test ./internal/parser ./internal/printer' }, { actionType: 'exec_cmd' }),
     secret: await personal.submit('x_post', { text: 'token ghp_q9Zx3VbN7mKd2LrT5wYc8HsJ1fGp4QaE6uXi, please' }),
   }
