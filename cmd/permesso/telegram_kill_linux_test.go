@@ -24,7 +24,7 @@ import (
 // telegramRounds is the number of requests, and of kills.
 func telegramRounds() int {
 	if os.Getenv("PERMESSO_SOAK") == "" {
-		return 15
+		return 40
 	}
 	return 300
 }
