@@ -134,16 +134,16 @@ func (s *session) renderReminder(ctx context.Context, at Address, r *reminder) (
 		return plain(chat.Format(one, "id", chat.Escape(open[0].ShortID), "time", t.timeOfDay(open[0].ExpiresAt))).follow(after), nil
 	}
 	lines := []string{chat.Format(all, "n", strconv.Itoa(len(open)))}
-	var buttons [][]Button
+	var shown []listed
 	for i, w := range open[:min(len(open), maxLines)] {
-		line, button := s.openLine(t, i+1, w, at.Chat)
-		lines, buttons = append(lines, line), append(buttons, button...)
+		shown = append(shown, listed{i + 1, w})
+		lines = append(lines, t.openLine(shown[i]))
 	}
 	if more := len(open) - maxLines; more > 0 {
 		lines = append(lines, chat.Format(t.AndMore, "n", strconv.Itoa(more)))
 	}
 	msg := plain(lines...)
-	msg.Buttons = buttons
+	msg.Buttons = s.openButtons(t, shown, at.Chat)
 	return msg, nil
 }
 

@@ -2,6 +2,7 @@ package telegram_test
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -129,7 +130,7 @@ func TestPauseFromDigest(t *testing.T) {
 		return strings.HasPrefix(m.Text, "📋 personal: 2 richieste su 2 ancora aperte\n")
 	})
 	require.Equal(t, []string{
-		"1 · pubblichi su X · x.com/ricardo", "2 · pubblichi su X · x.com/ricardo", "❌ Nega tutte (2)", "⏸ Metti in pausa personal",
+		`1 · pubblichi su X · "Meeting at 5"`, `2 · pubblichi su X · "Meeting at 5"`, "❌ Nega tutte (2)", "⏸ Metti in pausa personal",
 	}, d.Buttons())
 	require.Equal(t, "You are not an approver here.", h.tap(eve, d, "⏸ Metti in pausa personal").Text)
 	require.Empty(t, p.calls)
@@ -137,4 +138,26 @@ func TestPauseFromDigest(t *testing.T) {
 	require.Equal(t, []string{"pause personal 1001"}, p.calls)
 	h.waitForEdit(d, "no button to pause", func(m botapi.Message) bool { return len(m.Buttons()) == 3 })
 	require.Zero(t, h.handler.count(keyIn(personal, 2)))
+}
+
+// The buttons of lists say what they are about. Those of requests with the same verb and target differ.
+func TestButtonsSayWhat(t *testing.T) {
+	h := newRig(t)
+	h.start(func(c *channel) { c.MaxCards = 1 })
+	h.ask(keyIn(personal, 1), ann, postRequest)
+	for n, text := range []string{"Lunch", "Dinner"} {
+		h.request(keyIn(personal, 2+n), strings.Replace(postRequest, "Meeting at 5", text, 1))
+		h.waitFor("its sent record", func() bool { return strings.Contains(h.record(keyIn(personal, 2+n)), `"state":"sent"`) })
+	}
+	d := h.waitForMessage(ann, "the digest", func(m botapi.Message) bool { return strings.Contains(m.Text, "2 of 2 requests still open") })
+	require.Subset(t, d.Buttons(), []string{`1 · post · "Lunch"`, `2 · post · "Dinner"`})
+	for _, text := range []string{"pending", "status"} {
+		got := h.waitForReply(h.api.Say(ann, ann, text))
+		require.Equal(t, []string{
+			`1 · post · "Meeting at 5"`, `2 · post · "Lunch"`, `3 · post · "Dinner"`,
+		}, got.Buttons(), text)
+		require.Contains(t, got.Text, "\n3 ⏳ a7000003 · ")
+	}
+	h.decideAsOperator(keyIn(personal, 2), approval.Denied)
+	h.waitForEdit(d, "one of its kind", func(m botapi.Message) bool { return slices.Contains(m.Buttons(), labels(2)[0]) })
 }
