@@ -58,10 +58,12 @@ type catalog struct {
 	Resumed        string
 	NotPaused      string
 
-	DenyAll   string
-	Pause     string
-	DeniedAll string
-	LeftAlone string
+	DenyThese   string
+	DenyThis    string
+	Pause       string
+	DeniedThese string
+	LeftAlone   string
+	OthersOpen  string
 
 	DigestTitle     string
 	MorningTitle    string

@@ -100,12 +100,12 @@ func (s *session) pendingList(ctx context.Context, a listRequest, page int) Mess
 	return msg
 }
 
-// decidable lists the pending requests that the user may decide.
+// decidable lists the requests that the user may decide. Those that are decided and did not end yet are none.
 func (s *session) decidable(ctx context.Context, a listRequest) ([]approval.StoredPending, error) {
 	all, err := s.Viewer.Waiting(ctx, a.workspaces)
 	return slices.DeleteFunc(all, func(w approval.StoredPending) bool {
 		_, ok := s.Guard.May(w.Pending.SourceGroup, w.Pending, a.person)
-		return !ok
+		return !ok || !s.isOpen(w.Key())
 	}), err
 }
 

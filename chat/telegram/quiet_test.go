@@ -47,7 +47,7 @@ func TestFlood(t *testing.T) {
 	d := h.waitForDigest(ann)
 	d = h.waitForText(d, "📋 personal: 7 of 7 requests still open\n1 ⏳ a7000015 · personal · x_post · ")
 	require.Len(t, h.api.State().FromBot(ann), 6, "five cards and a digest")
-	require.Equal(t, append(labels(1, 2, 3, 4, 5, 6, 7), "❌ Deny all (7)"), d.Buttons())
+	require.Equal(t, append(labels(1, 2, 3, 4, 5, 6, 7), "❌ Deny these 7"), d.Buttons())
 	h.waitFor("the last request's record", func() bool { return strings.Contains(h.record(keys[11]), `"state":"sent"`) })
 
 	// A line cannot be approved: its request was not shown.
@@ -62,7 +62,7 @@ func TestFlood(t *testing.T) {
 	h.waitForResponse(keys[11])
 	d = h.waitForText(d, "✅ Approved by ann")
 	require.True(t, strings.HasPrefix(d.Text, "📋 personal: 6 of 7 requests still open\n"), d.Text)
-	require.Equal(t, append(labels(1, 2, 3, 4, 5, 6), "❌ Deny all (6)"), d.Buttons())
+	require.Equal(t, append(labels(1, 2, 3, 4, 5, 6), "❌ Deny these 6"), d.Buttons())
 
 	// It survives a restart. When all its requests are settled it has no buttons and ends.
 	h.stopChannel()
