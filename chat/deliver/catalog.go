@@ -38,6 +38,10 @@ type catalog struct {
 
 	Help           string
 	NotUnderstood  string
+	NoMoreAnswers  string
+	StopMeans      string
+	UndoMeans      string
+	LastDecision   string
 	Forwarded      string
 	YourID         string
 	ChatID         string
@@ -57,6 +61,7 @@ type catalog struct {
 	AlreadyPaused  string
 	Resumed        string
 	NotPaused      string
+	AllPaused      string
 
 	DenyThese   string
 	DenyThis    string

@@ -216,7 +216,7 @@ func (s *session) renderDigest(ctx context.Context, d *digest) (msg Message, sho
 		}
 		line := chat.Escape(st.label(k))
 		if st.Pending != nil {
-			line = t.Line(st.Pending)
+			line += " · " + t.VerbAndObject(st.Pending)
 		}
 		outcome := t.UnknownRequest
 		if o := t.outcomeLines(st.Story); len(o) > 0 {

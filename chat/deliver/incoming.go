@@ -121,9 +121,13 @@ func (w *incomingText) handleIndirect() {
 	}
 }
 
-// explain answers a text that does nothing, at a limited rate.
+// explain answers a text that does nothing, at a limited rate. The last answer announces the silence.
 func (w *incomingText) explain(text string) {
-	if w.refusals.count(w.By, w.now()) {
+	speak, last := w.refusals.count(w.By, w.now())
+	if last {
+		text += "\n" + catalogFor(w.language).NoMoreAnswers
+	}
+	if speak {
 		w.replyText(text)
 	}
 }
