@@ -205,7 +205,7 @@ func parseReply(text string, c Context) Command {
 	if code, rest, colon := cutCode(text); code != "" {
 		return parseCode(code, rest, colon, c)
 	}
-	if len(topicsOf(text)) > 0 {
+	if len(topicsOf(text)) > 0 || asks(text) {
 		return Command{Kind: Question, Text: text}
 	}
 	return Command{Kind: Unclear}

@@ -159,8 +159,25 @@ func (s Style) Action(p *approval.Pending) string {
 	return r.actAndBrief()
 }
 
-// Label is the verb and the target of p, for a button. The verb is cut, so that the target is seen.
-func (s Style) Label(p *approval.Pending) string {
+// Labels are the verb and the target of each request, for its button. The verb is cut, so that the target is seen.
+// Where several have the same, their object stands in place of the target.
+func (s Style) Labels(all []*approval.Pending) []string {
+	var labels []string
+	count := map[string]int{}
+	for _, p := range all {
+		label := s.label(p, false)
+		labels = append(labels, label)
+		count[label]++
+	}
+	for i, label := range labels {
+		if count[label] > 1 {
+			labels[i] = s.label(all[i], true)
+		}
+	}
+	return labels
+}
+
+func (s Style) label(p *approval.Pending, object bool) string {
 	r := s.renderer(p)
 	r.anySecret = true // as in Line
 	if p.Type == approval.TypeQuestion {
@@ -170,7 +187,7 @@ func (s Style) Label(p *approval.Pending) string {
 	if kept := clip(verb, maxLabelVerb); kept != verb {
 		verb = kept + "…"
 	}
-	if p.Target == "" {
+	if object || p.Target == "" {
 		return verb + " · " + r.brief()
 	}
 	return verb + " · " + r.target()

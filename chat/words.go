@@ -332,6 +332,20 @@ func isPolite(text string, names []string) bool {
 	return slices.ContainsFunc(everyReplyWords(), func(w *replyWords) bool { return w.isPolite(text, names) })
 }
 
+// asks reports whether a text is a sentence that asks, and no decision that hesitates.
+func asks(text string) bool {
+	first, _ := utf8.DecodeRuneInString(text)
+	said := looseWords(text)
+	if len(said) < 2 || hasWord(said[:2], notWords) || strings.HasSuffix(said[0], "n't") || len(text) > maxQuestion || !unicode.IsLetter(first) || !strings.HasSuffix(text, "?") || strings.ContainsAny(text, "\r\n") {
+		return false
+	}
+	words, _ := splitWords(text)
+	return !slices.ContainsFunc(everyReplyWords(), func(w *replyWords) bool {
+		known, _ := w.cut(words, nil)
+		return slices.ContainsFunc(known, func(s string) bool { return w.Approve[s] || w.ApproveVerb[s] || w.Deny[s] || w.DenyVerb[s] })
+	})
+}
+
 // decideInWords reads a reply in the words of any language.
 func decideInWords(text string, names []string) Command {
 	if isAutomatic(text) {

@@ -29,6 +29,9 @@ func (s *session) ask(ws Workspace, k approval.Key, st status) error {
 		}
 	}
 	p := s.sent.record(k)
+	if p == nil {
+		return nil // it was settled meanwhile
+	}
 	for _, x := range p.Copies {
 		if s.needsWork(p, x, st) {
 			s.queueCopy(k, x, s.untilRetry(x))

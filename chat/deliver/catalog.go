@@ -38,6 +38,10 @@ type catalog struct {
 
 	Help           string
 	NotUnderstood  string
+	NoMoreAnswers  string
+	StopMeans      string
+	UndoMeans      string
+	LastDecision   string
 	Forwarded      string
 	YourID         string
 	ChatID         string
@@ -57,11 +61,14 @@ type catalog struct {
 	AlreadyPaused  string
 	Resumed        string
 	NotPaused      string
+	AllPaused      string
 
-	DenyAll   string
-	Pause     string
-	DeniedAll string
-	LeftAlone string
+	DenyThese   string
+	DenyThis    string
+	Pause       string
+	DeniedThese string
+	LeftAlone   string
+	OthersOpen  string
 
 	DigestTitle     string
 	MorningTitle    string

@@ -26,7 +26,7 @@ func (w *incomingText) ownCommand() (word, rest string) {
 		return "", ""
 	}
 	switch word = strings.ToLower(text); word {
-	case "start", "help", "pending", "last", "grants", "pause", "resume", "show", "status":
+	case "start", "help", "pending", "last", "grants", "pause", "resume", "show", "status", "stop", "undo":
 		return word, rest
 	}
 	return "", ""
@@ -38,8 +38,10 @@ func (w *incomingText) handleStart() bool {
 	if word != "start" {
 		return false
 	}
-	if len(w.workspaces) == 0 && !w.refusals.count(w.By, w.now()) {
-		return true // limits the answers to other users
+	if len(w.workspaces) == 0 {
+		if speak, _ := w.refusals.count(w.By, w.now()); !speak {
+			return true // limits the answers to other users
+		}
 	}
 	t := catalogFor(w.language)
 	lines := []string{chat.Format(t.YourID, "id", w.person.ID)}
@@ -71,17 +73,39 @@ func (w *incomingText) handleOwnCommand(ctx context.Context) bool {
 	case "status":
 		w.replyWith(w.statusMessage(ctx))
 	case "last":
-		w.replyWith(w.lastDecided(ctx))
+		w.replyWith(w.lastDecided(ctx, perPage))
 	case "grants":
 		w.replyWith(w.grantList(ctx, w.listRequest()))
 	case "pause", "resume":
 		w.replyText(w.pauseOrResume(ctx, word, rest))
 	case "show":
 		w.handleShow(ctx, rest)
+	case "stop", "undo":
+		if rest != "" {
+			return false
+		}
+		w.replyWith(w.whatItMeans(ctx, word))
 	default:
 		return false
 	}
 	return true
+}
+
+// whatItMeans says what the word stop or undo could mean, with what it could be about.
+func (w *incomingText) whatItMeans(ctx context.Context, word string) Message {
+	t := catalogFor(w.language)
+	if word == "undo" {
+		msg, last := w.grantList(ctx, w.listRequest()), w.lastDecided(ctx, 1)
+		msg.Lines = slices.Concat([]string{t.UndoMeans}, msg.Lines, []string{t.LastDecision}, last.Lines)
+		return msg
+	}
+	id := "<id>"
+	if all, err := w.decidable(ctx, w.listRequest()); err == nil && len(all) == 1 {
+		id = chat.Escape(all[0].Pending.ShortID)
+	}
+	msg := w.pendingList(ctx, w.listRequest(), 0)
+	msg.Lines = append([]string{chat.Format(t.StopMeans, "id", id)}, msg.Lines...)
+	return msg
 }
 
 func (w *incomingText) listRequest() listRequest {
@@ -104,13 +128,13 @@ func (w *incomingText) statusMessage(ctx context.Context) Message {
 	return msg
 }
 
-// lastDecided lists the last decisions.
-func (w *incomingText) lastDecided(ctx context.Context) Message {
+// lastDecided lists the last decisions, at most n.
+func (w *incomingText) lastDecided(ctx context.Context, n int) Message {
 	t := w.renderer(w.language)
 	if w.History == nil {
 		return plain(t.NothingYet)
 	}
-	keys, err := w.History.Last(ctx, w.workspaces, perPage)
+	keys, err := w.History.Last(ctx, w.workspaces, n)
 	if err != nil {
 		w.log(err)
 		return plain(t.Unsure)
@@ -121,7 +145,7 @@ func (w *incomingText) lastDecided(ctx context.Context) Message {
 		if err != nil || story.Record == nil {
 			continue // pruned, or about to be
 		}
-		lines = append(lines, t.settledLine(story))
+		lines = append(lines, t.endedLines(story))
 	}
 	if len(lines) == 0 {
 		lines = []string{t.NothingYet}
@@ -129,16 +153,19 @@ func (w *incomingText) lastDecided(ctx context.Context) Message {
 	return plain(lines...)
 }
 
-// settledLine shows in one line how a request ended.
-func (p renderer) settledLine(story read.Story) string {
-	line := p.Outcome(story.Record)
-	if !story.Record.EndedAt.IsZero() {
-		line = p.dateTime(story.Record.EndedAt) + " · " + line
+// endedLines show when and how a request ended, or how it was decided, and what it was.
+func (p renderer) endedLines(story read.Story) string {
+	lines := p.outcomeLines(story)
+	if story.Record != nil {
+		lines = []string{p.Outcome(story.Record)}
+		if !story.Record.EndedAt.IsZero() {
+			lines[0] = p.dateTime(story.Record.EndedAt) + " · " + lines[0]
+		}
 	}
 	if story.Pending != nil {
-		line += "\n" + p.Line(story.Pending)
+		lines = append(lines, chat.Escape(story.Pending.SourceGroup)+" · "+p.VerbAndObject(story.Pending))
 	}
-	return Truncate(line, p.maxText/perPage-2)
+	return Truncate(strings.Join(lines, "\n"), p.maxText/perPage-2)
 }
 
 // pauseOrResume pauses or resumes the workspaces of this chat in which the user may decide, or one of them.
@@ -171,17 +198,23 @@ func (w *incomingText) pauseOrResumeOne(ctx context.Context, word, name, reason 
 	} else {
 		changed, err = w.Pauser.Resume(ctx, name, w.person)
 	}
+	still := ""
+	if word == "resume" {
+		still = w.renderer(w.language).PauseLine(name, w.now())
+	}
 	switch {
 	case err != nil:
 		w.log(err)
 		return chat.Escape(name) + ": " + t.Unsure
+	case still != "":
+		return chat.Escape(name) + ": " + still + "\n" + t.AllPaused
 	case !changed:
 		return chat.Format(before, "workspace", chat.Escape(name))
 	}
 	return chat.Format(done, "workspace", chat.Escape(name))
 }
 
-// handleShow shows the card of a request in this chat.
+// handleShow shows the card of a request in this chat, or how it ended.
 func (w *incomingText) handleShow(ctx context.Context, prefix string) {
 	t := catalogFor(w.language)
 	prefix = strings.ToLower(prefix)
@@ -196,9 +229,26 @@ func (w *incomingText) handleShow(ctx context.Context, prefix string) {
 		return
 	}
 	all = approval.Named(all, prefix)
-	if len(all) != 1 {
+	switch ended := w.endedNamed(ctx, prefix); {
+	case len(all) == 1:
+		w.showCard(all[0].Pending, w.listRequest())
+	case len(all) == 0 && len(ended) == 1:
+		w.replyText(w.renderer(w.language).endedLines(ended[0]))
+	default:
 		w.replyText(chat.Format(t.NotFound, "id", prefix))
-		return
 	}
-	w.showCard(all[0].Pending, w.listRequest())
+}
+
+// endedNamed returns the requests that are decided, of those whose IDs begin with the prefix.
+func (w *incomingText) endedNamed(ctx context.Context, prefix string) (all []read.Story) {
+	keys, err := w.Viewer.Find(ctx, w.workspaces, prefix)
+	w.log(err)
+	for _, k := range keys {
+		story, err := w.Viewer.Story(ctx, k)
+		w.log(err)
+		if _, ok := w.Guard.May(k.Workspace, story.Pending, w.person); ok && (story.Decision != nil || story.Record != nil) {
+			all = append(all, story)
+		}
+	}
+	return all
 }

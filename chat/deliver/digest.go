@@ -201,7 +201,7 @@ func (s *session) renderDigest(ctx context.Context, d *digest) (msg Message, sho
 	t := s.renderer(d.Language)
 	shown = map[string]string{}
 	var lines []string
-	var buttons [][]Button
+	var open []listed
 	for i, id := range d.Requests {
 		k := approval.Key{Workspace: d.Workspace, ID: id}
 		st, err := s.status(ctx, k)
@@ -210,13 +210,13 @@ func (s *session) renderDigest(ctx context.Context, d *digest) (msg Message, sho
 		}
 		if isPending(st.Story) {
 			shown[id] = st.SHA256
-			line, button := s.openLine(t, i+1, st.Pending, d.Chat)
-			lines, buttons = append(lines, line), append(buttons, button...)
+			open = append(open, listed{i + 1, st.Pending})
+			lines = append(lines, t.openLine(open[len(open)-1]))
 			continue
 		}
 		line := chat.Escape(st.label(k))
 		if st.Pending != nil {
-			line = t.Line(st.Pending)
+			line += " · " + t.VerbAndObject(st.Pending)
 		}
 		outcome := t.UnknownRequest
 		if o := t.outcomeLines(st.Story); len(o) > 0 {
@@ -229,18 +229,33 @@ func (s *session) renderDigest(ctx context.Context, d *digest) (msg Message, sho
 		title = chat.Format(t.DigestTitle, "open", strconv.Itoa(len(shown)), "n", strconv.Itoa(len(d.Requests)), "workspace", chat.Escape(d.Workspace))
 	}
 	msg = plain(append([]string{title}, lines...)...)
-	msg.Buttons = buttons
+	msg.Buttons = s.openButtons(t, open, d.Chat)
 	return msg, shown, nil
 }
 
-// openLine is the line of a pending request in a list, and the row of the button that shows its card. Both have its
-// number in the list.
-func (s *session) openLine(t renderer, n int, w *approval.Pending, chatID ID) (line string, row [][]Button) {
-	number := strconv.Itoa(n)
-	if o := s.openNonce(approval.Key{Workspace: w.SourceGroup, ID: w.RequestID}, chatID); o != "" {
-		row = [][]Button{{{Truncate(number+" · "+t.Label(w), maxOptionText), verbOpen + ":" + o}}}
+// listed is a pending request in a list. Its line and its button have its number.
+type listed struct {
+	number int
+	*approval.Pending
+}
+
+func (p renderer) openLine(w listed) string {
+	return Truncate(strconv.Itoa(w.number)+" ⏳ "+p.Line(w.Pending), min(maxLineLength, p.maxText/(maxLines+2)))
+}
+
+// openButtons are the buttons that show the cards of pending requests, each in a row.
+func (s *session) openButtons(t renderer, all []listed, chatID ID) (rows [][]Button) {
+	var pending []*approval.Pending
+	for _, w := range all {
+		pending = append(pending, w.Pending)
 	}
-	return Truncate(number+" ⏳ "+t.Line(w), min(maxLineLength, t.maxText/(maxLines+2))), row
+	for i, label := range t.Labels(pending) {
+		w := all[i]
+		if o := s.openNonce(approval.Key{Workspace: w.SourceGroup, ID: w.RequestID}, chatID); o != "" {
+			rows = append(rows, []Button{{Truncate(strconv.Itoa(w.number)+" · "+label, maxOptionText), verbOpen + ":" + o}})
+		}
+	}
+	return rows
 }
 
 // refreshDigests queues the digests that were not rendered or sent in this session.

@@ -32,7 +32,11 @@ func (s *session) digestButtons(d *digest, shown map[string]string) (row []Butto
 	if err != nil {
 		return nil, err
 	}
-	row = []Button{{chat.Format(t.DenyAll, "n", strconv.Itoa(len(shown))), verbDenyAll + ":" + n}}
+	deny := t.DenyThis
+	if len(shown) > 1 {
+		deny = chat.Format(t.DenyThese, "n", strconv.Itoa(len(shown)))
+	}
+	row = []Button{{deny, verbDenyAll + ":" + n}}
 	if s.Pauser != nil && s.pauseOf(d.Workspace) == nil {
 		row = append(row, Button{Truncate(chat.Format(t.Pause, "workspace", chat.Escape(d.Workspace)), maxOptionText), verbPause + ":" + n})
 	}
@@ -88,7 +92,7 @@ func (t *incomingTap) handleDigestButton(ctx context.Context, verb string, d *di
 }
 
 // denyAll denies the requests of a view, each as a tap on its own card would: if this user may decide it, and if it
-// is as it was when its line was shown.
+// is as it was when its line was shown. The answer says how many others wait.
 func (t *incomingTap) denyAll(ctx context.Context, d *digest, v view) {
 	denied, left, why := 0, 0, ""
 	for _, id := range d.Requests {
@@ -104,15 +108,21 @@ func (t *incomingTap) denyAll(ctx context.Context, d *digest, v view) {
 		}
 		left, why = left+1, text
 	}
-	w := catalogFor(t.language)
-	switch text := chat.Format(w.DeniedAll, "n", strconv.Itoa(denied)); {
-	case denied == 0:
+	if denied == 0 {
 		t.notify(why, true)
-	case left > 0:
-		t.notify(text+chat.Format(w.LeftAlone, "n", strconv.Itoa(left)), true)
-	default:
-		t.notify(text, false)
+		return
 	}
+	w := catalogFor(t.language)
+	text := chat.Format(w.DeniedThese, "workspace", chat.Escape(d.Workspace), "n", strconv.Itoa(denied))
+	if left > 0 {
+		text += chat.Format(w.LeftAlone, "n", strconv.Itoa(left))
+	}
+	others, err := t.decidable(ctx, listRequest{person: t.person, workspaces: []string{d.Workspace}})
+	t.log(err)
+	if len(others) > 0 {
+		text += chat.Format(w.OthersOpen, "n", strconv.Itoa(len(others)))
+	}
+	t.notify(text, left+len(others) > 0)
 }
 
 // denyShown denies one request that was shown with this digest.

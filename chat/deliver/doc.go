@@ -48,9 +48,10 @@
 // # Fewer notifications
 //
 // Above five new cards a minute in one place of a workspace, further requests become lines of one digest
-// message. Its buttons show single cards, deny all that this message showed, or pause the workspace; no button
+// message. Its buttons show single cards, deny those that this message showed, or pause the workspace; no button
 // approves all. The number of requests that a limit refused is told in one line, every ten minutes at most, and in
-// one letter an hour. When a request is halfway to its deadline, one message reminds of all that waits in the chat. A restart does so too: in
+// one letter or notification an hour. When a request is halfway to its deadline, one message reminds of all that
+// waits in the chat. A restart does so too: in
 // silence if no card is older than ten minutes. In quiet hours messages are silent, and in the morning one message
 // lists what is pending and what expired.
 package deliver

@@ -107,7 +107,8 @@ func (w *incomingText) isAddressed(replied, ours bool) bool {
 
 // decidesNothing reports whether a reply to a card is no decision, from any author.
 func (w *incomingText) decidesNothing(at messageRef) bool {
-	return chat.Parse(w.text, chat.Context{Reply: true, ID: at.key.ID, Bots: w.botNames()}).Kind == chat.Unclear
+	kind := chat.Parse(w.text, chat.Context{Reply: true, ID: at.key.ID, Bots: w.botNames()}).Kind
+	return kind == chat.Unclear || kind == chat.Question && !strings.HasPrefix(w.text, "?")
 }
 
 // handleIndirect handles a text that no person wrote here and now: it decides nothing.
@@ -121,9 +122,13 @@ func (w *incomingText) handleIndirect() {
 	}
 }
 
-// explain answers a text that does nothing, at a limited rate.
+// explain answers a text that does nothing, at a limited rate. The last answer announces the silence.
 func (w *incomingText) explain(text string) {
-	if w.refusals.count(w.By, w.now()) {
+	speak, last := w.refusals.count(w.By, w.now())
+	if last {
+		text += "\n" + catalogFor(w.language).NoMoreAnswers
+	}
+	if speak {
 		w.replyText(text)
 	}
 }
@@ -145,6 +150,9 @@ func (w *incomingText) replyWith(msg Message) { w.reply(w.At, w.Message, msg) }
 func (s *session) reply(at Address, to ID, msg Message) {
 	if msg.Text() == "" {
 		return
+	}
+	if chat.Units(msg.Text()) > s.maxText() { // it quotes what the user wrote
+		msg.Lines = []string{Truncate(msg.Text(), s.maxText())}
 	}
 	s.outbox.put(at.Chat, job{rank: rankAnswer, lossy: true, do: func(ctx context.Context) error {
 		_, err := s.send(ctx, at, msg.follow(to))

@@ -80,14 +80,13 @@ func (s *session) pendingList(ctx context.Context, a listRequest, page int) Mess
 	pages := (len(all) + perPage - 1) / perPage
 	page = min(max(page, 0), pages-1)
 	lines := []string{chat.Format(t.WaitingCount, "n", strconv.Itoa(len(all)))}
-	var buttons []Button
-	for _, w := range all[page*perPage : min(len(all), (page+1)*perPage)] {
-		lines = append(lines, Truncate(t.Line(w.Pending), t.maxText/perPage-20))
-		if n := s.openNonce(w.Key(), a.at.Chat); n != "" {
-			buttons = append(buttons, Button{w.Pending.ShortID, verbOpen + ":" + n})
-		}
+	var shown []listed
+	for i, w := range all[page*perPage : min(len(all), (page+1)*perPage)] {
+		shown = append(shown, listed{page*perPage + i + 1, w.Pending})
+		lines = append(lines, t.openLine(shown[i]))
 	}
-	msg := list(lines, buttons)
+	msg := plain(lines...)
+	msg.Buttons = s.openButtons(t, shown, a.at.Chat)
 	var turn []Button
 	for to, arrow := range map[int]string{page - 1: "‹", page + 1: "›"} {
 		if to >= 0 && to < pages {
@@ -101,12 +100,12 @@ func (s *session) pendingList(ctx context.Context, a listRequest, page int) Mess
 	return msg
 }
 
-// decidable lists the pending requests that the user may decide.
+// decidable lists the requests that the user may decide. Those that are decided and did not end yet are none.
 func (s *session) decidable(ctx context.Context, a listRequest) ([]approval.StoredPending, error) {
 	all, err := s.Viewer.Waiting(ctx, a.workspaces)
 	return slices.DeleteFunc(all, func(w approval.StoredPending) bool {
 		_, ok := s.Guard.May(w.Pending.SourceGroup, w.Pending, a.person)
-		return !ok
+		return !ok || !s.isOpen(w.Key())
 	}), err
 }
 
@@ -142,11 +141,6 @@ func (s *session) grantList(ctx context.Context, a listRequest) Message {
 	if more := len(all) - 2*perPage; more > 0 {
 		lines = append(lines, chat.Format(t.AndMore, "n", strconv.Itoa(more)))
 	}
-	return list(lines, buttons)
-}
-
-// list is a message of lines with two buttons a row.
-func list(lines []string, buttons []Button) Message {
 	msg := plain(lines...)
 	msg.Buttons = slices.Collect(slices.Chunk(buttons, 2))
 	return msg

@@ -134,7 +134,7 @@ func (s *session) sortAsked(ctx context.Context, ws string, n quietPeriod) (wait
 func (s *session) morningMessage(ctx context.Context, ws Workspace, to Place, waiting, expired []approval.Key) Message {
 	t := s.renderer(cmp.Or(to.Language, ws.Language))
 	shown := []string{chat.Format(t.MorningTitle, "workspace", ws.Name, "waiting", strconv.Itoa(len(waiting)), "expired", strconv.Itoa(len(expired)))}
-	var buttons [][]Button
+	var open []listed
 	for i, k := range append(slices.Clone(waiting), expired...) {
 		if len(shown) > maxLines {
 			shown = append(shown, chat.Format(t.AndMore, "n", strconv.Itoa(len(waiting)+len(expired)-maxLines)))
@@ -146,13 +146,12 @@ func (s *session) morningMessage(ctx context.Context, ws Workspace, to Place, wa
 		}
 		line := strconv.Itoa(i+1) + " ⌛ " + Truncate(t.Line(story.Pending), maxLineLength)
 		if i < len(waiting) {
-			var button [][]Button
-			line, button = s.openLine(t, i+1, story.Pending, to.Chat)
-			buttons = append(buttons, button...)
+			open = append(open, listed{i + 1, story.Pending})
+			line = t.openLine(open[len(open)-1])
 		}
 		shown = append(shown, line)
 	}
 	msg := plain(shown...)
-	msg.Buttons = buttons
+	msg.Buttons = s.openButtons(t, open, to.Chat)
 	return msg
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 // A record as the first version of the Telegram channel wrote it.
@@ -35,6 +37,12 @@ func TestStateOfTheFirstVersion(t *testing.T) {
 	to := Place{Address: Address{Chat: "-77"}}
 	require.Equal(t, "feed-personal_-77_0.json", feedName("personal", to))
 	require.Equal(t, "-77/0", placeName(to))
+}
+
+// A record may be removed after the pass has read it: its last card was edited meanwhile.
+func TestSettleOfARemovedRecord(t *testing.T) {
+	s := &session{Channel: &Channel{}, sent: newSentIndex(nil)}
+	require.NoError(t, s.settle(approval.Key{Workspace: "w", ID: "a"}, &sentRecord{}, status{}))
 }
 
 func TestIDs(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 
 const (
 	// recallInterval is the minimum time between two recalls of a card after restarts. The recall of a younger card
-	// is silent.
+	// is silent. No reminder comes so soon after a recall.
 	recallInterval = 10 * time.Minute
 	// recallDelay is how long a reminder waits for decisions that were made while the daemon was stopped.
 	recallDelay = 2 * time.Second
@@ -25,6 +25,7 @@ const (
 // reminder is one message about all that waits in a place.
 type reminder struct {
 	due, recall, silent bool
+	counts              bool // it is no silent recall, so no other one is needed
 	language            string
 	waiting             []remindedCopy
 }
@@ -72,8 +73,9 @@ func (s *session) addTo(ctx context.Context, r *reminder, w *approval.Pending, p
 	k := approval.Key{Workspace: w.SourceGroup, ID: w.RequestID}
 	now, life := s.now(), w.ExpiresAt.Sub(w.Timestamp)
 	age := now.Sub(w.Timestamp)
-	recall := s.firstPass && x.SessionID != s.id && now.Sub(x.RecalledAt) >= recallInterval
-	remind := !x.Reminded && !p.Reminded && age >= life/2
+	rested := now.Sub(x.RecalledAt) >= recallInterval
+	recall := s.firstPass && x.SessionID != s.id && rested
+	remind := !x.Reminded && !p.Reminded && age >= life/2 && rested
 	if recall || remind {
 		if story, err := s.Viewer.Story(ctx, k); err != nil || !isPending(story) {
 			return
@@ -81,7 +83,7 @@ func (s *session) addTo(ctx context.Context, r *reminder, w *approval.Pending, p
 	}
 	r.due, r.recall = r.due || recall || remind, r.recall || recall
 	if remind || recall && now.Sub(x.SentAt) >= recallInterval {
-		r.silent = r.silent && s.isQuiet(k)
+		r.counts, r.silent = true, r.silent && s.isQuiet(k)
 	}
 	r.waiting = append(r.waiting, remindedCopy{k, x.Number, age >= life/4})
 }
@@ -93,7 +95,7 @@ func (s *session) queueReminder(at Address, r *reminder) {
 			if s.firstPass {
 				x.RecalledAt = s.now().UTC()
 			}
-			x.Reminded = x.Reminded || c.late && !r.silent
+			x.Reminded = x.Reminded || c.late && r.counts
 		}))
 		if err != nil {
 			s.logAskError(c.key, err)
@@ -134,16 +136,16 @@ func (s *session) renderReminder(ctx context.Context, at Address, r *reminder) (
 		return plain(chat.Format(one, "id", chat.Escape(open[0].ShortID), "time", t.timeOfDay(open[0].ExpiresAt))).follow(after), nil
 	}
 	lines := []string{chat.Format(all, "n", strconv.Itoa(len(open)))}
-	var buttons [][]Button
+	var shown []listed
 	for i, w := range open[:min(len(open), maxLines)] {
-		line, button := s.openLine(t, i+1, w, at.Chat)
-		lines, buttons = append(lines, line), append(buttons, button...)
+		shown = append(shown, listed{i + 1, w})
+		lines = append(lines, t.openLine(shown[i]))
 	}
 	if more := len(open) - maxLines; more > 0 {
 		lines = append(lines, chat.Format(t.AndMore, "n", strconv.Itoa(more)))
 	}
 	msg := plain(lines...)
-	msg.Buttons = buttons
+	msg.Buttons = s.openButtons(t, shown, at.Chat)
 	return msg, nil
 }
 

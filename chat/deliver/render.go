@@ -278,5 +278,5 @@ func (p renderer) timeOfDay(t time.Time) string {
 }
 
 func (p renderer) dateTime(t time.Time) string {
-	return t.In(cmp.Or(p.Zone, time.UTC)).Format("2006-01-02 15:04")
+	return t.In(cmp.Or(p.Zone, time.UTC)).Format("2006-01-02 15:04 MST")
 }

@@ -61,8 +61,9 @@ type refusals struct {
 	at map[ID][]time.Time
 }
 
-// count counts a refusal, and reports whether to send it: a user gets at most maxRefusals per refusalWindow.
-func (x *refusals) count(id ID, now time.Time) (speak bool) {
+// count counts a refusal, and reports whether to send it: a user gets at most maxRefusals per refusalWindow. last says
+// that no further one is sent for now.
+func (x *refusals) count(id ID, now time.Time) (speak, last bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	old := func(t time.Time) bool { return now.Sub(t) >= refusalWindow }
@@ -75,15 +76,15 @@ func (x *refusals) count(id ID, now time.Time) (speak bool) {
 	}
 	times := slices.DeleteFunc(x.at[id], old)
 	if len(times) >= maxRefusals || len(x.at) >= maxRefused && x.at[id] == nil {
-		return false
+		return false, false
 	}
 	x.at[id] = append(times, now)
-	return true
+	return true, len(times)+1 == maxRefusals
 }
 
 // auditRefusal writes an audit entry about a refused user, and reports whether to send the refusal.
 func (s *session) auditRefusal(k approval.Key, by ID) (speak bool) {
-	if !s.refusals.count(by, s.now()) {
+	if speak, _ := s.refusals.count(by, s.now()); !speak {
 		return false
 	}
 	s.Guard.Refused(k, s.person(by))

@@ -88,7 +88,9 @@ func (s *session) settle(k approval.Key, p *sentRecord, st status) error {
 	if err := s.replaceLost(k, p, st); err != nil {
 		return err
 	}
-	p = s.sent.record(k)
+	if p = s.sent.record(k); p == nil {
+		return nil // its last card was edited meanwhile
+	}
 	s.search(k, p, st)
 	var after time.Duration
 	if st.targetPhase(p, &sentCopy{}) == phaseDecided {

@@ -74,16 +74,15 @@ func TestPending(t *testing.T) {
 	}
 	h.ask(keyIn(other, 0x200), carl, postRequest)
 	list := h.waitForReply(h.api.Say(ann, ann, "Pending"))
-	require.True(t, strings.HasPrefix(list.Text, "Pending: 20\na7000100 · personal · x_post"), list.Text)
+	require.True(t, strings.HasPrefix(list.Text, "Pending: 20\n1 ⏳ a7000100 · personal · x_post"), list.Text)
 	require.NotContains(t, list.Text, "a7000200")
 	require.Equal(t, 9, strings.Count(list.Text, "\n")+1)
-	require.Contains(t, list.Buttons(), "a7000107")
-	require.Contains(t, list.Buttons(), "› 2/3")
+	require.Equal(t, append(labels(1, 2, 3, 4, 5, 6, 7, 8), "› 2/3"), list.Buttons())
 
 	h.tap(ann, list, "› 2/3")
 	list = h.waitForText(list, "a7000108")
 	require.Equal(t, []string{"‹ 1/3", "› 3/3"}, list.Buttons()[8:])
-	h.tap(ann, list, "a7000109")
+	h.tap(ann, list, labels(9, 10)[1])
 	at := h.waitForMessage(ann, "a pointer to the card", func(m botapi.Message) bool { return m.Text == "⬆ a7000109" })
 	require.Contains(t, at.ReplyTo.Text, "a7000109")
 	require.Equal(t, "You are not an approver here.", h.tap(eve, list, "› 3/3").Text)
@@ -92,7 +91,7 @@ func TestPending(t *testing.T) {
 	h.api.Say(ann, ann, "/show a7000110")
 	h.waitForMessage(ann, "a pointer to the card", func(m botapi.Message) bool { return m.Text == "⬆ a7000110" })
 	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "/show a70001")).Text, "or more than one does")
-	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "/show a7000200")).Text, "No pending request here matches")
+	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "/show a7000200")).Text, "No request here matches")
 	require.Empty(t, h.api.State().Refused())
 }
 
@@ -200,6 +199,27 @@ func TestLast(t *testing.T) {
 	require.Contains(t, last, "a7000001 · approved · by ann (telegram)")
 	require.Less(t, strings.Index(last, "a7000002"), strings.Index(last, "a7000001"))
 	require.NotContains(t, last, "a7000003", "its record is gone")
+	require.NotContains(t, last, "until ", "the deadline is of no account any more")
+	require.Regexp(t, `(?m)^\d{4}-\d\d-\d\d \d\d:\d\d UTC · a7000002 · denied · by operator:root \(cli\)\npersonal · Post "Meeting at 5"$`, last)
+
+	// show tells how an ended request ended, and one that runs that it was approved.
+	require.Regexp(t, `^\d{4}-.* UTC · a7000002 · denied · by operator:root \(cli\)\npersonal · Post "Meeting at 5"$`, h.waitForReply(h.api.Say(ann, ann, "show a7000002")).Text)
+	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "show a700")).Text, "or more than one does")
+}
+
+func TestShowOfARunningRequest(t *testing.T) {
+	h := newRig(t)
+	free := sync.OnceFunc(h.handler.mu.Unlock)
+	h.handler.mu.Lock() // no handler ends
+	t.Cleanup(free)
+	h.start()
+	k := keyIn(personal, 1)
+	h.tap(ann, h.ask(k, ann, postRequest), "✅ Once")
+	got := h.waitForReply(h.api.Say(ann, ann, "show a7000001")).Text
+	require.Regexp(t, `^✅ Approved by ann at \d\d:\d\d UTC \(telegram\)\nthe outcome follows\npersonal · Post "Meeting at 5"$`, got)
+	require.Equal(t, "No pending requests.", h.waitForReply(h.api.Say(ann, ann, "pending")).Text)
+	free()
+	h.waitForResponse(k)
 }
 
 func TestCommandMenu(t *testing.T) {

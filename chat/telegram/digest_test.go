@@ -2,6 +2,7 @@ package telegram_test
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,7 +54,7 @@ func TestDenyAll(t *testing.T) {
 	h.start(flood)
 	h.ask(keyIn(personal, 1), family, postRequest)
 	first := h.askInDigest(family, 2, 3)
-	data := h.button(first, "❌ Deny all (3)")
+	data := h.button(first, "❌ Deny these 3")
 	second := h.askInDigest(family, 5, 2)
 	require.Equal(t, first.ID, second.ID)
 	h.decideAsOperator(keyIn(personal, 2), approval.Approved)
@@ -67,18 +68,32 @@ func TestDenyAll(t *testing.T) {
 	h.stopChannel()
 	h.start(flood)
 	a := h.waitForAnswer(h.api.TapData(ann, family, first.ID, data))
-	require.Equal(t, "❌ Denied: 2 · already decided, or changed: 1", a.Text)
+	require.Equal(t, "❌ Denied in personal: 2 · already decided, or changed: 1 · others there still pending: 3", a.Text)
 	for n, want := range []approval.Verdict{"", approval.Approved, approval.Denied, approval.Denied, "", ""} {
 		require.Equal(t, want, h.verdict(keyIn(personal, n+1)), "request %d", n+1)
 	}
 	require.Equal(t, "ann", h.decisionOf(keyIn(personal, 3)).DecidedBy)
 	require.Equal(t, "telegram", h.decisionOf(keyIn(personal, 3)).Via)
 	d := h.waitForText(second, "📋 personal: 2 of 5 requests still open\n")
-	require.Equal(t, append(labels(4, 5), "❌ Deny all (2)"), d.Buttons())
-	require.Equal(t, "❌ Denied: 2", h.tap(ann, d, "❌ Deny all (2)").Text)
+	require.Equal(t, append(labels(4, 5), "❌ Deny these 2"), d.Buttons())
+	require.Equal(t, "❌ Denied in personal: 2 · others there still pending: 1", h.tap(ann, d, "❌ Deny these 2").Text)
 	require.Equal(t, approval.Denied, h.verdict(keyIn(personal, 6)))
 	require.Empty(t, h.verdict(keyIn(personal, 1)), "it has a card of its own")
 	require.Empty(t, h.waitForText(second, "📋 personal: 0 of 5 requests still open\n").Buttons())
+}
+
+// A digest with one open request says so on its button. Nothing else waits after it.
+func TestDenyThisOne(t *testing.T) {
+	h := newRig(t)
+	h.start(func(c *channel) { c.MaxCards = 1 })
+	m := h.ask(keyIn(personal, 1), ann, postRequest)
+	d := h.askInDigest(ann, 2, 1)
+	require.Equal(t, append(labels(1), "❌ Deny this one"), d.Buttons())
+	h.tap(ann, m, "❌ Deny")
+	a := h.tap(ann, d, "❌ Deny this one")
+	require.Equal(t, "❌ Denied in personal: 1", a.Text)
+	require.False(t, a.Alert)
+	require.Equal(t, approval.Denied, h.verdict(keyIn(personal, 2)))
 }
 
 // A request that was replaced since its line was shown is not denied.
@@ -87,7 +102,7 @@ func TestDenyAllOfReplaced(t *testing.T) {
 	h.start(func(c *channel) { c.MaxCards = 1 })
 	h.ask(keyIn(personal, 1), ann, postRequest)
 	d := h.askInDigest(ann, 2, 2)
-	data := h.button(d, "❌ Deny all (2)")
+	data := h.button(d, "❌ Deny these 2")
 	h.stopChannel()
 	names, err := h.channel().State.List()
 	require.NoError(t, err)
@@ -101,7 +116,7 @@ func TestDenyAllOfReplaced(t *testing.T) {
 		}
 	}
 	h.start(func(c *channel) { c.MaxCards = 1 })
-	require.Equal(t, "❌ Denied: 1 · already decided, or changed: 1", h.waitForAnswer(h.api.TapData(ann, ann, d.ID, data)).Text)
+	require.Equal(t, "❌ Denied in personal: 1 · already decided, or changed: 1 · others there still pending: 2", h.waitForAnswer(h.api.TapData(ann, ann, d.ID, data)).Text)
 	require.Empty(t, h.verdict(keyIn(personal, 2)))
 	require.Equal(t, approval.Denied, h.verdict(keyIn(personal, 3)))
 }
@@ -129,7 +144,7 @@ func TestPauseFromDigest(t *testing.T) {
 		return strings.HasPrefix(m.Text, "📋 personal: 2 richieste su 2 ancora aperte\n")
 	})
 	require.Equal(t, []string{
-		"1 · pubblichi su X · x.com/ricardo", "2 · pubblichi su X · x.com/ricardo", "❌ Nega tutte (2)", "⏸ Metti in pausa personal",
+		`1 · pubblichi su X · "Meeting at 5"`, `2 · pubblichi su X · "Meeting at 5"`, "❌ Nega queste 2", "⏸ Metti in pausa personal",
 	}, d.Buttons())
 	require.Equal(t, "You are not an approver here.", h.tap(eve, d, "⏸ Metti in pausa personal").Text)
 	require.Empty(t, p.calls)
@@ -137,4 +152,26 @@ func TestPauseFromDigest(t *testing.T) {
 	require.Equal(t, []string{"pause personal 1001"}, p.calls)
 	h.waitForEdit(d, "no button to pause", func(m botapi.Message) bool { return len(m.Buttons()) == 3 })
 	require.Zero(t, h.handler.count(keyIn(personal, 2)))
+}
+
+// The buttons of lists say what they are about. Those of requests with the same verb and target differ.
+func TestButtonsSayWhat(t *testing.T) {
+	h := newRig(t)
+	h.start(func(c *channel) { c.MaxCards = 1 })
+	h.ask(keyIn(personal, 1), ann, postRequest)
+	for n, text := range []string{"Lunch", "Dinner"} {
+		h.request(keyIn(personal, 2+n), strings.Replace(postRequest, "Meeting at 5", text, 1))
+		h.waitFor("its sent record", func() bool { return strings.Contains(h.record(keyIn(personal, 2+n)), `"state":"sent"`) })
+	}
+	d := h.waitForMessage(ann, "the digest", func(m botapi.Message) bool { return strings.Contains(m.Text, "2 of 2 requests still open") })
+	require.Subset(t, d.Buttons(), []string{`1 · post · "Lunch"`, `2 · post · "Dinner"`})
+	for _, text := range []string{"pending", "status"} {
+		got := h.waitForReply(h.api.Say(ann, ann, text))
+		require.Equal(t, []string{
+			`1 · post · "Meeting at 5"`, `2 · post · "Lunch"`, `3 · post · "Dinner"`,
+		}, got.Buttons(), text)
+		require.Contains(t, got.Text, "\n3 ⏳ a7000003 · ")
+	}
+	h.decideAsOperator(keyIn(personal, 2), approval.Denied)
+	h.waitForEdit(d, "one of its kind", func(m botapi.Message) bool { return slices.Contains(m.Buttons(), labels(2)[0]) })
 }

@@ -3,10 +3,14 @@ package telegram_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-telegram/bot/models"
 	"github.com/stretchr/testify/require"
 
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/deliver"
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 )
@@ -24,12 +28,12 @@ func TestCommandsInPrivate(t *testing.T) {
 		{"resume p", "Which workspace? personal"},
 		{"/resume p", "Which workspace? personal"},
 		{"resume personal", "▶ personal: resumed"},
-		{"resume", "personal itself is not paused"},
+		{"resume", "▶ personal: not paused"},
 		{"show", "pause [workspace]"},
 		{"pending", "Pending: 1"},
 		{"/pending", "Pending: 1"},
-		{"status", "personal itself is not paused\nPending: 1"},
-		{"/status", "personal itself is not paused\nPending: 1"},
+		{"status", "▶ personal: not paused\nPending: 1\n1 ⏳ a7000001 · personal · x_post · "},
+		{"/status", "▶ personal: not paused\nPending: 1\n"},
 		{"last", "No decisions yet."},
 		{"/last 5", "No decisions yet."},
 		{"grants", "No active grants."},
@@ -55,9 +59,9 @@ func TestCommandsInPrivate(t *testing.T) {
 // In a private chat every other message is answered with what would be understood, five times a minute.
 func TestEveryPrivateMessageIsAnswered(t *testing.T) {
 	for what, say := range map[string]func(h *rig) botapi.Message{
-		"undo":       func(h *rig) botapi.Message { return h.api.Say(ann, ann, "undo") },
-		"stop":       func(h *rig) botapi.Message { return h.api.Say(ann, ann, "stop") },
-		"a slash":    func(h *rig) botapi.Message { return h.api.Say(ann, ann, "/stop") },
+		"undo":       func(h *rig) botapi.Message { return h.api.Say(ann, ann, "undo that") },
+		"stop":       func(h *rig) botapi.Message { return h.api.Say(ann, ann, "stop that") },
+		"a slash":    func(h *rig) botapi.Message { return h.api.Say(ann, ann, "/hello") },
 		"a question": func(h *rig) botapi.Message { return h.api.Say(ann, ann, "hello?") },
 		"two words":  func(h *rig) botapi.Message { return h.api.Say(ann, ann, "pending please") },
 		"a voice message": func(h *rig) botapi.Message {
@@ -88,16 +92,69 @@ func TestForwardedInPrivate(t *testing.T) {
 	require.Equal(t, "You are not an approver here.", h.waitForReply(h.api.Say(eve, eve, "hello?")).Text)
 }
 
-// The answers to what is not understood are limited for each person. Commands are not.
+// The answers to what is not understood are limited for each person, and the last one says so. Commands are not.
 func TestPrivateAnswersAreLimited(t *testing.T) {
 	h := newRig(t, deliver.Place{Address: at(ann, 0)}, deliver.Place{Address: at(bob, 0)})
-	h.start()
-	for range 7 {
-		h.api.Say(ann, ann, "hello?")
+	var clock testClock
+	h.start(func(c *channel) { c.Now = clock.now })
+	const announced = "More of them get no answer for a minute. Commands are always answered."
+	for n := range 5 {
+		got := h.waitForReply(h.api.Say(ann, ann, "hello?")).Text
+		require.Contains(t, got, "pause [workspace] [reason]")
+		require.Equal(t, n == 4, strings.HasSuffix(got, announced), got)
 	}
+	h.api.Say(ann, ann, "hello?")
+	h.api.Forward(ann, ann, bob, "approve a7000001")
 	h.waitForReply(h.api.Say(ann, ann, "help"))
 	require.Len(t, h.api.State().FromBot(ann), 6)
 	h.waitForReply(h.api.Say(bob, bob, "hello?"))
+	clock.set(time.Minute)
+	require.NotContains(t, h.waitForReply(h.api.Say(ann, ann, "hello?")).Text, announced)
+}
+
+// Alone, these words decide nothing: the answer says what they could mean, with the exact commands.
+func TestUndoAndStopAlone(t *testing.T) {
+	h := newRig(t)
+	k := keyIn(personal, 1)
+	h.start(func(c *channel) { c.History = fakeHistory{k} })
+	h.ask(k, ann, postRequest)
+	for _, text := range []string{"stop", "/stop", "Stop"} {
+		got := h.waitForReply(h.api.Say(ann, ann, text))
+		require.Equal(t, "Nothing was decided. To deny a request, write deny a7000001, or reply stop to its card. "+
+			"To let nothing run, write pause.\nPending: 1", strings.Join(strings.Split(got.Text, "\n")[:2], "\n"))
+		require.Equal(t, labels(1), got.Buttons())
+	}
+	require.Empty(t, h.verdict(k))
+	got := h.waitForReply(h.api.Say(ann, ann, "undo")).Text
+	require.Equal(t, "Nothing was changed. To revoke a grant, write undo <id>, or tap its button. A decision cannot be taken back.\n"+
+		"No active grants.\nThe last decision:\nNo decisions yet.", got)
+	h.decideAsOperator(k, approval.Denied)
+	h.waitForResponse(k)
+	h.revoker.grants = []grant.Grant{{
+		ID: "b7f3b2c1d4e5f6a7", Terms: approval.Terms{Workspace: personal, Form: grant.Action, ActionType: "send_message"}, By: "ann", ExpiresAt: time.Now().Add(time.Hour),
+	}}
+	m := h.waitForReply(h.api.Say(ann, ann, "/undo"))
+	require.Contains(t, m.Text, "\nb7f3b2c1 · ")
+	require.Contains(t, m.Text, "\nThe last decision:\n")
+	require.Contains(t, m.Text, " · a7000001 · denied · by operator:root (cli)")
+	require.Equal(t, []string{"✖ b7f3b2c1"}, m.Buttons())
+	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "stop")).Text, "write deny <id>, or")
+}
+
+// A pause of everything outlives the resume of a workspace, and the answers say so.
+func TestResumeInAPauseOfEverything(t *testing.T) {
+	h := newRig(t)
+	b := &fakePauser{paused: map[string]bool{personal: true}}
+	h.style = func(s *chat.Style) {
+		s.Paused = func(string) *chat.Pause { return &chat.Pause{By: "root", Since: time.Now()} }
+	}
+	h.start(func(c *channel) { c.Pauser = b })
+	for range 2 {
+		got := h.waitForReply(h.api.Say(ann, ann, "resume")).Text
+		require.Contains(t, got, "personal: ⏸ paused since ")
+		require.Contains(t, got, "\nThe operator has paused everything. To end that: permesso resume")
+	}
+	require.NotContains(t, h.waitForReply(h.api.Say(ann, ann, "status")).Text, "not paused")
 }
 
 // A reply to a question is its answer, even if it begins with a command.

@@ -22,10 +22,14 @@ func (h *rig) waitForDigest(chatID int64) botapi.Message {
 	return h.waitForMessage(chatID, "a digest", func(m botapi.Message) bool { return strings.Contains(m.Text, " requests still open") })
 }
 
-// labels are the buttons of posts in a list.
+// labels are the buttons of posts in a list. Several to one place show what is posted.
 func labels(numbers ...int) (all []string) {
+	what := "x.com/ricardo"
+	if len(numbers) > 1 {
+		what = `"Meeting at 5"`
+	}
 	for _, n := range numbers {
-		all = append(all, fmt.Sprintf("%d · post · x.com/ricardo", n))
+		all = append(all, fmt.Sprintf("%d · post · %s", n, what))
 	}
 	return all
 }
@@ -43,7 +47,7 @@ func TestFlood(t *testing.T) {
 	d := h.waitForDigest(ann)
 	d = h.waitForText(d, "📋 personal: 7 of 7 requests still open\n1 ⏳ a7000015 · personal · x_post · ")
 	require.Len(t, h.api.State().FromBot(ann), 6, "five cards and a digest")
-	require.Equal(t, append(labels(1, 2, 3, 4, 5, 6, 7), "❌ Deny all (7)"), d.Buttons())
+	require.Equal(t, append(labels(1, 2, 3, 4, 5, 6, 7), "❌ Deny these 7"), d.Buttons())
 	h.waitFor("the last request's record", func() bool { return strings.Contains(h.record(keys[11]), `"state":"sent"`) })
 
 	// A line cannot be approved: its request was not shown.
@@ -51,14 +55,14 @@ func TestFlood(t *testing.T) {
 	require.Zero(t, h.handler.count(keys[11]))
 
 	// Its button shows the card, which can be approved.
-	require.Equal(t, "You are not an approver here.", h.tap(eve, d, labels(7)[0]).Text)
-	h.tap(ann, d, labels(7)[0])
+	require.Equal(t, "You are not an approver here.", h.tap(eve, d, labels(1, 7)[1]).Text)
+	h.tap(ann, d, labels(1, 7)[1])
 	m := h.waitForCard(keys[11], ann)
 	require.Contains(t, h.tap(ann, m, "✅ Once").Text, "Approved: ")
 	h.waitForResponse(keys[11])
 	d = h.waitForText(d, "✅ Approved by ann")
 	require.True(t, strings.HasPrefix(d.Text, "📋 personal: 6 of 7 requests still open\n"), d.Text)
-	require.Equal(t, append(labels(1, 2, 3, 4, 5, 6), "❌ Deny all (6)"), d.Buttons())
+	require.Equal(t, append(labels(1, 2, 3, 4, 5, 6), "❌ Deny these 6"), d.Buttons())
 
 	// It survives a restart. When all its requests are settled it has no buttons and ends.
 	h.stopChannel()

@@ -113,6 +113,7 @@ func TestRepliesThatDecideNothing(t *testing.T) {
 	h.start()
 	k := keyIn(personal, 1)
 	m := h.ask(k, ann, postRequest)
+	longQuestion := "? " + strings.Repeat("and if not ", 370)
 	for text, want := range map[string]string{
 		"yes, if you must":    "Not understood, nothing was decided",
 		"4 eyes only":         "Write 4: <text>, with the colon",
@@ -121,6 +122,8 @@ func TestRepliesThatDecideNothing(t *testing.T) {
 		"approve b7000001":    "you replied to a7000001",
 		"approve a7000001? n": "Not understood",
 		"? why":               "needs your decision because",
+		"what if it rains?":   "To send it, reply: ? agent, what if it rains?",
+		longQuestion:          "ends a7000001: it does not run",
 		"７":                   "Not understood",
 	} {
 		require.Contains(t, h.waitForReply(h.api.Reply(ann, ann, m.ID, text)).Text, want, text)

@@ -326,6 +326,49 @@ func TestOneRecallForAll(t *testing.T) {
 	}
 }
 
+// After a silent recall no reminder follows at once: both would say the same.
+func TestRecallIsNoReason(t *testing.T) {
+	h := newRig(t)
+	var clock testClock
+	open := func(c *channel) { c.Now = clock.now }
+	h.start(open)
+	for n, seconds := range []int{600, 1800} {
+		h.ask(keyIn(personal, 1+n), ann, postRequest+fmt.Sprintf(`,"expires_in_sec":%d`, seconds))
+	}
+	h.stopChannel()
+	clock.set(285 * time.Second)
+	h.start(open)
+	h.waitFor("the recall", func() bool { return len(h.reminders(ann)) == 1 })
+	clock.set(310 * time.Second) // past half the time of the first
+	h.passes()
+	h.helpRoundTrip()
+	require.Len(t, h.reminders(ann), 1)
+	clock.set(910 * time.Second) // past half the time of the second, and ten minutes after the recall
+	h.waitFor("the reminder", func() bool { return len(h.reminders(ann)) == 2 })
+	h.passes()
+	h.helpRoundTrip()
+	all := h.reminders(ann)
+	require.Len(t, all, 2)
+	require.True(t, all[0].Silent)
+	require.False(t, all[1].Silent)
+}
+
+// In quiet hours a reminder is silent, and comes once as well.
+func TestReminderInQuietHours(t *testing.T) {
+	h := newRig(t)
+	h.workspaces[0].Quiet = approval.QuietHours{From: 0, To: 24*time.Hour - time.Nanosecond}
+	var clock testClock
+	h.start(func(c *channel) { c.Now = clock.now })
+	h.ask(keyIn(personal, 1), ann, postRequest)
+	clock.set(31 * time.Minute)
+	h.waitFor("the reminder", func() bool { return len(h.reminders(ann)) > 0 })
+	h.waitFor("its record", func() bool { return strings.Contains(h.record(keyIn(personal, 1)), `"reminded":true`) })
+	h.passes()
+	h.helpRoundTrip()
+	require.Len(t, h.reminders(ann), 1)
+	require.True(t, h.reminders(ann)[0].Silent)
+}
+
 // Halfway to the deadline of a request one message reminds of all that waits in the chat, also of the lines of a
 // digest.
 func TestOneReminderForAll(t *testing.T) {
@@ -359,12 +402,12 @@ func TestOneReminderForAll(t *testing.T) {
 		all := h.reminders(who)
 		require.Len(t, all, 1)
 		require.False(t, all[0].Silent)
-		require.Equal(t, []string{"1 · post · x.com/ricardo", "2 · post · x.com/ricardo", "3 · post · x.com/ricardo"}, all[0].Buttons())
+		require.Equal(t, labels(1, 2, 3), all[0].Buttons())
 		for n := 1; n <= 3; n++ {
 			require.Contains(t, all[0].Text, fmt.Sprintf("%d ⏳ a700000%d · personal · x_post · ", n, n))
 		}
 	}
-	h.tap(ann, h.reminders(ann)[0], "1 · post · x.com/ricardo")
+	h.tap(ann, h.reminders(ann)[0], labels(1, 2)[0])
 	at := h.waitForMessage(ann, "a pointer to the card", func(m botapi.Message) bool { return m.Text == "⬆ a7000001" })
 	require.Contains(t, at.ReplyTo.Text, "a7000001")
 }

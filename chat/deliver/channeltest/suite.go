@@ -435,9 +435,9 @@ func (r *rig) digest() {
 		require.Contains(r, card.Buttons, "✅ Once")
 		break
 	}
-	all := m.Buttons["❌ Deny all ("+strconv.Itoa(len(inDigest))+")"]
+	all := m.Buttons["❌ Deny these "+strconv.Itoa(len(inDigest))]
 	require.NotContains(r, r.Tap(r.Stranger, m.ID, all), "Denied")
-	require.Contains(r, r.Tap(r.Approver, m.ID, all), "Denied: "+strconv.Itoa(len(inDigest)))
+	require.Contains(r, r.Tap(r.Approver, m.ID, all), "Denied in "+workspace+": "+strconv.Itoa(len(inDigest)))
 	for short, k := range keys {
 		d := r.gate.decision(k)
 		require.Equal(r, slices.Contains(inDigest, short), d != nil && d.Verdict == approval.Denied, short)
