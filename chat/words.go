@@ -201,7 +201,7 @@ func (w *replyWords) withoutSignature(text string, names []string) string {
 	for n := len(lines); n > 1; n = len(lines) {
 		last := trim(lines[n-1])
 		signed := strings.TrimLeft(last, "-–— ")
-		marked := signed != last || w.isPolite(lines[n-2], nil) || n == 2 && w.takesName(lines[0], last, names)
+		marked := signed != last || w.isPolite(lines[n-2], nil) || n == 2 && w.takesName(lines[0], names)
 		if isSignature := w.isPolite(last, names) || marked && w.isName(signed); !isSignature {
 			break
 		}
@@ -210,19 +210,19 @@ func (w *replyWords) withoutSignature(text string, names []string) string {
 	return trim(strings.Join(lines, "\n"))
 }
 
-// takesName reports whether a name below a line is one without a dash or thanks: a given name begins it, and the line
-// decides. The names of such lines are a closed list, since any other word, of whatever language, may take the
-// decision back. A reason may go on with a name.
-func (w *replyWords) takesName(line, name string, names []string) bool {
+// takesName reports whether a name may stand below a line without a dash or thanks: the line decides. A reason may go
+// on with a name.
+func (w *replyWords) takesName(line string, names []string) bool {
 	code, with := w.decide(line, names)
-	given := looseWords(name)
-	return code != "" && (code != "3" || with == "") && len(given) > 0 && hasWord(given[:1], givenNames)
+	return code != "" && (code != "3" || with == "")
 }
 
-// isName reports whether a line is one to three capitalized words without another meaning.
+// isName reports whether a line is one to three capitalized words without another meaning, of which the first is a
+// given name. These are a closed list, since any other word, of whatever language, may take a decision back.
 func (w *replyWords) isName(line string) bool {
 	words := strings.FieldsFunc(line, func(r rune) bool { return r == '-' || strings.ContainsRune(white, r) })
-	return len(words) > 0 && len(words) <= 3 && !strings.ContainsAny(line, ",;:!–—") && !slices.ContainsFunc(words, func(word string) bool {
+	given := looseWords(line)
+	return len(words) > 0 && len(words) <= 3 && len(given) > 0 && hasWord(given[:1], givenNames) && !strings.ContainsAny(line, ",;:!–—") && !slices.ContainsFunc(words, func(word string) bool {
 		first, _ := utf8.DecodeRuneInString(word)
 		plain, ok := splitWords(word)
 		return !ok || len(plain) != 1 || !unicode.IsUpper(first) || w.knows(plain[0]) || strings.HasSuffix(plain[0], "n't") ||

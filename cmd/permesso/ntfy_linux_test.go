@@ -27,7 +27,9 @@ func newNtfyRig(t *testing.T, more string) (*rig, *ntfyserver.Server) {
 		require.NoError(t, os.WriteFile(filepath.Join(h.dir, name), []byte(secret+"\n"), 0o600))
 	}
 	text := strings.Replace(uiConfig, "[workspaces.personal]\n", "[workspaces.personal]\nchannels = [\"ntfy\"]\n"+more+"\n", 1)
-	text += strings.NewReplacer("hello", "deploy", "/bin/echo", "/bin/false").Replace(text[strings.Index(text, "[tools.hello]"):]) + fmt.Sprintf("[channels.ntfy]\nserver = %q\ntopic_file = %q\ntoken_file = %q\nui_url = \"https://gate.example.org\"\n", s.URL, filepath.Join(h.dir, "topic"), filepath.Join(h.dir, "token"))
+	_, tool, found := strings.Cut(text, "[tools.hello]")
+	require.True(t, found)
+	text += "[tools.deploy]" + strings.NewReplacer("hello", "deploy", "/bin/echo", "/bin/false").Replace(tool) + fmt.Sprintf("[channels.ntfy]\nserver = %q\ntopic_file = %q\ntoken_file = %q\nui_url = \"https://gate.example.org\"\n", s.URL, filepath.Join(h.dir, "topic"), filepath.Join(h.dir, "token"))
 	require.NoError(t, os.WriteFile(h.config, []byte(text), 0o600))
 	return h, s
 }

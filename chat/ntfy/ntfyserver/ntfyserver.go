@@ -61,7 +61,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.WriteHeader(code)
-	fmt.Fprintf(w, `{"http":%d,"error":%q}`+"\n", code, why) //nolint:gosec // it is JSON, for a program
+	fmt.Fprintf(w, `{"http":%d,"error":%q}`+"\n", code, why)
 }
 
 // take handles one call.
