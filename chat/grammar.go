@@ -252,7 +252,7 @@ func parseCode(code, rest string, colon bool, c Context) Command {
 		return Command{Kind: Menu, Code: code}
 	case rest == "" && code != "3":
 		return Command{Kind: Unclear, Problem: needsText, Code: code}
-	case !colon && (readsOn(rest) || code == "4" && !isPlainNote(rest)):
+	case !colon && (readsOn(rest) || code == "4" && !isPlainNote(rest) || code == "5" && !isChange(rest)):
 		return Command{Kind: Unclear, Problem: continues, Code: code}
 	}
 	return Command{Kind: Menu, Code: code, Text: rest}

@@ -59,7 +59,7 @@ func everyReplyWords() (all []*replyWords) {
 const (
 	marks    = ".!,;:-–—"   // may stand anywhere between words
 	dividers = ":,;.!–— \n" // may stand before a note or a reason
-	symbols  = "👍👎✅👌❌🚫⛔🙏🙂😊😀"
+	symbols  = "👍👎✅✔🆗👌❌🚫⛔🙏🙂😊😀"
 )
 
 var composed = strings.NewReplacer("’", "'", "a\u0300", "à", "e\u0300", "è", "e\u0301", "é", "i\u0300", "ì", "o\u0300", "ò", "u\u0300", "ù",
@@ -201,8 +201,9 @@ func (w *replyWords) withoutSignature(text string, names []string) string {
 	for n := len(lines); n > 1; n = len(lines) {
 		last := trim(lines[n-1])
 		signed := strings.TrimLeft(last, "-–— ")
-		marked := signed != last || w.isPolite(lines[n-2], nil) || n == 2 && w.takesName(lines[0], names)
-		if isSignature := w.isPolite(last, names) || marked && w.isName(signed); !isSignature {
+		marked := signed != last || w.isPolite(lines[n-2], nil)
+		mayName := marked || n == 2 && w.takesName(lines[0], names)
+		if isSignature := w.isPolite(last, names) || mayName && w.isName(signed, names, marked); !isSignature {
 			break
 		}
 		lines = lines[:n-1]
@@ -217,17 +218,26 @@ func (w *replyWords) takesName(line string, names []string) bool {
 	return code != "" && (code != "3" || with == "")
 }
 
-// isName reports whether a line is one to three capitalized words without another meaning, of which the first is a
-// given name. These are a closed list, since any other word, of whatever language, may take a decision back.
-func (w *replyWords) isName(line string) bool {
+// isName reports whether a line is one to three capitalized given names, or names of the person. These are a closed
+// list, since any other word, of whatever language, may take a decision back: "Thanks" and "Delayed", "Tom Refused".
+// Behind a dash or thanks a surname may follow.
+func (w *replyWords) isName(line string, names []string, surname bool) bool {
 	words := strings.FieldsFunc(line, func(r rune) bool { return r == '-' || strings.ContainsRune(white, r) })
-	given := looseWords(line)
-	return len(words) > 0 && len(words) <= 3 && len(given) > 0 && hasWord(given[:1], givenNames) && !strings.ContainsAny(line, ",;:!–—") && !slices.ContainsFunc(words, func(word string) bool {
+	if len(words) == 0 || len(words) > 3 || strings.ContainsAny(line, ",;:!–—") {
+		return false
+	}
+	for i, word := range words {
 		first, _ := utf8.DecodeRuneInString(word)
 		plain, ok := splitWords(word)
-		return !ok || len(plain) != 1 || !unicode.IsUpper(first) || w.knows(plain[0]) || strings.HasSuffix(plain[0], "n't") ||
-			hasWord(plain, notWords, whenWords, doubtWords, countWords)
-	})
+		switch {
+		case !ok || len(plain) != 1 || !unicode.IsUpper(first):
+			return false
+		case hasWord(plain, givenNames) || slices.Contains(names, plain[0]):
+		case !surname || i == 0 || w.knows(plain[0]) || strings.HasSuffix(plain[0], "n't") || hasWord(plain, notWords, whenWords, doubtWords, countWords):
+			return false
+		}
+	}
+	return true
 }
 
 // The sets that are safe to look in for every language at once.
@@ -261,6 +271,15 @@ func isPlainNote(note string) bool {
 	words := looseWords(note)
 	return len(words) > 0 && hasWord(words[:1], beginWords) && !strings.ContainsAny(note, "?？¿") && !hasWord(words, notWords, whenWords) &&
 		!hasPhrase(note, denying) && !slices.ContainsFunc(words, func(s string) bool { return strings.HasSuffix(s, "n't") })
+}
+
+// isChange reports whether text behind the code of a change is one: "5 shorter", but not "5 thanks" or "5 Bob".
+func isChange(text string) bool {
+	words := looseWords(text)
+	return len(words) > 0 && !slices.ContainsFunc(everyReplyWords(), func(w *replyWords) bool {
+		_, known := w.cut(words, nil)
+		return known || len(words) == 1 && w.GivenNames[words[0]]
+	})
 }
 
 // isNote reports whether text behind words that approve is about the manner only.
@@ -348,7 +367,7 @@ func asks(text string) bool {
 
 // decideInWords reads a reply in the words of any language.
 func decideInWords(text string, names []string) Command {
-	if isAutomatic(text) {
+	if isAutomatic(text) || strings.IndexAny(text, "!-–—") == 0 { // "!ok" may mean the opposite
 		return Command{}
 	}
 	for _, w := range everyReplyWords() {
