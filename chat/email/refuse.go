@@ -110,13 +110,16 @@ func (a Addressing) isGate(address string) bool {
 // The marks of a forwarded email in lower case: at the start of a subject, also after others such as "Re:" and after
 // words in brackets; at its end; and in what a mail program or a person has added to a card's title.
 var (
-	forwardStart = expression(`^[\[({<【 ]*(\[[^\]]{0,40}\][\[( ]*|[\p{L}\p{M}./]{1,12}`+markColon+`[\[({<【 ]*)*`, "forward subjects", `(?:`+markColon+`| ?[\])}>】]|$)`)
+	forwardStart = expression(`^[\[({<【 ]*(\[[^\]]{0,40}\][\[( ]*|[\p{L}\p{M}./]{1,12}`+markColon+`[\[({<【 ]*)*`, "forward subjects", `(?:`+markColon+`| ?[\])}>】]|`+markReply+`|$)`)
 	forwardEnd   = expression(`[\[({<【] ?`, "forward subjects", ` ?:?[\])}>】]$`)
-	forwardAdded = expression(`(?:^|[^\p{L}\p{M}\p{N}])`, "forward subjects", `(?:`+markColon+`| ?[\])}>】]|[^\p{L}\p{M}\p{N}]*$)`)
+	forwardAdded = expression(`(?:^|[^\p{L}\p{M}\p{N}])`, "forward subjects", `(?:`+markColon+`| ?[\])}>】]|`+markReply+`|[^\p{L}\p{M}\p{N}]*$)`)
 )
 
 // markColon ends a mark: "Re[2]: ", "Re: ".
 const markColon = ` ?[\[(]?[0-9]{0,3}[\])]? ?:`
+
+// markReply follows a mark without a colon: "Fw Re: ".
+const markReply = ` re ?:`
 
 // forwards says whether the subject is that of a forwarded email. The card's own title
 // may have any words: then only what is before and behind it counts.
@@ -125,7 +128,7 @@ func (m *inboundMail) forwards(title string) bool {
 	if start, end := findTitle(subject, subjectLine(title)); end > 0 {
 		return forwardAdded().MatchString(subject[:start]) || forwardAdded().MatchString(subject[end:])
 	}
-	return forwardStart().MatchString(subject) || forwardEnd().MatchString(subject)
+	return forwardStart().MatchString(subject) || forwardEnd().MatchString(subject) || title != "" && forwardAdded().MatchString(subject)
 }
 
 // subjectLine is a subject as it is compared: in lower case, with the plain forms of characters such as full-width ones.

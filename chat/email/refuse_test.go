@@ -106,6 +106,12 @@ func testEmailsThatAreNoAnswers(t *testing.T) {
 		{"p.c.", subject("R: p.c.: ", ""), "forwarded"},
 		{"R and Fwd", subject("R: Fwd: ", ""), "forwarded"},
 		{"Zur Kenntnis", subject("Zur Kenntnis: ", ""), "forwarded"},
+		{"without a colon before a reply", subject("Fw Re: ", ""), "forwarded"},
+		{"F", subject("F: ", ""), "forwarded"},
+		{"Transféré", subject("Transféré: ", ""), "forwarded"},
+		{"Videresendt", subject("Videresendt: ", ""), "forwarded"},
+		{"PTI", subject("PTI: ", ""), "forwarded"},
+		{"Da inoltrare", subject("Da inoltrare: ", ""), "forwarded"},
 		{"for your information", subject("For your information: ", ""), "forwarded"},
 	} {
 		k := w.addNextPending("home")
@@ -130,7 +136,7 @@ func TestTitleLikeAForward(t *testing.T) { synctest.Test(t, testTitleLikeAForwar
 func testTitleLikeAForward(t *testing.T) {
 	for subject, forwarded := range map[string]bool{
 		"Re: I: ask": false, "I: ask [appr_x]": false, "Fwd: I: ask": true, "I: I: ask": true, "I: as": true, "RE: I:  ASK": false, "Re: I: a… [appr_x]": false,
-		"Fwd: I: a… [appr_x]": true, "Re: I: a… [appr_x] (fwd)": true, "another subject": false, "another one (fwd)": true, "fwd": true, "Re: I see": false,
+		"Fwd: I: a… [appr_x]": true, "Re: I: a… [appr_x] (fwd)": true, "another subject": false, "another one (fwd)": true, "fwd": true, "Re: I see": false, "Re: other Fwd:  · words": true,
 	} {
 		require.Equal(t, forwarded, (&inboundMail{Subject: subject}).forwards("I: ask"), subject)
 	}
