@@ -144,9 +144,10 @@ func TestAnsweredFromFacts(t *testing.T) {
 		}
 		require.Contains(t, r.Text, tc.behind, tc.why)
 		question := strings.TrimPrefix(tc.text, "? ")
-		require.Contains(t, r.Text, ": ? agent, "+question, tc.why)
+		word := map[string]string{"": "agent", "en": "agent", "it": "agente"}[tc.lang]
+		require.Contains(t, r.Text, ": ? "+word+", "+question, tc.why)
 		require.Empty(t, d.asked, "%s: the request would end, so the person is asked again", tc.why)
-		r = handle(d, Message{Text: "? agent, " + question, Card: &w, Language: tc.lang})
+		r = handle(d, Message{Text: "? " + word + ", " + question, Card: &w, Language: tc.lang})
 		require.True(t, r.Acted, tc.why)
 		require.Equal(t, approval.RequestMore, d.asked[0].Verdict, tc.why)
 		require.Equal(t, question, d.asked[0].Feedback, tc.why)
