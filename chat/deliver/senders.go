@@ -62,7 +62,7 @@ type refusals struct {
 }
 
 // count counts a refusal, and reports whether to send it: a user gets at most maxRefusals per refusalWindow. last says
-// that no further one is sent for now.
+// that no further one is sent for a refusalWindow.
 func (x *refusals) count(id ID, now time.Time) (speak, last bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -74,7 +74,10 @@ func (x *refusals) count(id ID, now time.Time) (speak, last bool) {
 			}
 		}
 	}
-	times := slices.DeleteFunc(x.at[id], old)
+	times := x.at[id]
+	if len(times) < maxRefusals || old(times[maxRefusals-1]) { // else no refusal is sent until the last one is old
+		times = slices.DeleteFunc(times, old)
+	}
 	if len(times) >= maxRefusals || len(x.at) >= maxRefused && x.at[id] == nil {
 		return false, false
 	}

@@ -112,6 +112,29 @@ func TestPrivateAnswersAreLimited(t *testing.T) {
 	require.NotContains(t, h.waitForReply(h.api.Say(ann, ann, "hello?")).Text, announced)
 }
 
+// The silence lasts a minute from its announcement. Then all five answers are available, whenever the first five were.
+func TestSilenceLastsAMinute(t *testing.T) {
+	h := newRig(t)
+	var clock testClock
+	h.start(func(c *channel) { c.Now = clock.now })
+	const announced = "More of them get no answer for a minute."
+	for n := range 5 {
+		clock.set(time.Duration(n) * 10 * time.Second)
+		require.Equal(t, n == 4, strings.Contains(h.waitForReply(h.api.Say(ann, ann, "hello?")).Text, announced), n)
+	}
+	for _, later := range []time.Duration{61, 70, 80} {
+		clock.set(later * time.Second)
+		before := len(h.api.State().FromBot(ann))
+		h.api.Say(ann, ann, "hello?")
+		h.waitForReply(h.api.Say(ann, ann, "grants"))
+		require.Len(t, h.api.State().FromBot(ann), before+1, "after %d seconds", later)
+	}
+	clock.set(100 * time.Second)
+	for n := range 5 {
+		require.Equal(t, n == 4, strings.Contains(h.waitForReply(h.api.Say(ann, ann, "hello?")).Text, announced), n)
+	}
+}
+
 // Alone, these words decide nothing: the answer says what they could mean, with the exact commands.
 func TestUndoAndStopAlone(t *testing.T) {
 	h := newRig(t)
