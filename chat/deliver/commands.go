@@ -2,8 +2,10 @@ package deliver
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/read"
@@ -128,29 +130,47 @@ func (w *incomingText) statusMessage(ctx context.Context) Message {
 	return msg
 }
 
-// lastDecided lists the last decisions, at most n.
+// lastDecided lists the last decisions, at most n: of requests that have ended, and of those that a pause holds.
 func (w *incomingText) lastDecided(ctx context.Context, n int) Message {
 	t := w.renderer(w.language)
 	if w.History == nil {
 		return plain(t.NothingYet)
 	}
 	keys, err := w.History.Last(ctx, w.workspaces, n)
-	if err != nil {
+	waiting, failed := w.Viewer.Waiting(ctx, w.workspaces)
+	if err = errors.Join(err, failed); err != nil {
 		w.log(err)
 		return plain(t.Unsure)
 	}
-	var lines []string
-	for _, k := range keys {
-		story, err := w.Viewer.Story(ctx, k)
-		if err != nil || story.Record == nil {
-			continue // pruned, or about to be
+	for _, p := range waiting {
+		if _, ok := w.Guard.May(p.Pending.SourceGroup, p.Pending, w.person); ok {
+			keys = append(keys, p.Key())
 		}
+	}
+	var stories []read.Story
+	for _, k := range keys {
+		st, err := w.status(ctx, k)
+		if err == nil && (st.Record != nil || st.aftermath() == tellPause) { // else pruned, or about to be; or undecided
+			stories = append(stories, st.Story)
+		}
+	}
+	slices.SortStableFunc(stories, func(a, b read.Story) int { return shownTime(b).Compare(shownTime(a)) })
+	var lines []string
+	for _, story := range stories[:min(n, len(stories))] {
 		lines = append(lines, t.endedLines(story))
 	}
 	if len(lines) == 0 {
 		lines = []string{t.NothingYet}
 	}
 	return plain(lines...)
+}
+
+// shownTime is the time that endedLines show.
+func shownTime(s read.Story) time.Time {
+	if s.Record != nil {
+		return s.Record.EndedAt
+	}
+	return s.Decision.DecidedAt
 }
 
 // endedLines show when and how a request ended, or how it was decided, and what it was.

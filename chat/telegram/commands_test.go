@@ -207,6 +207,37 @@ func TestLast(t *testing.T) {
 	require.Contains(t, h.waitForReply(h.api.Say(ann, ann, "show a700")).Text, "or more than one does")
 }
 
+// The last decisions are in the order of the times that they show. An approved request that a pause holds is one.
+func TestLastIsOrdered(t *testing.T) {
+	h := newRig(t)
+	keys := []approval.Key{keyIn(personal, 1), keyIn(personal, 2), keyIn(personal, 3)}
+	h.start(h.withPause(10*time.Minute), func(c *channel) {
+		c.History = fakeHistory{keys[0], keys[2], keys[1]} // in the order of asking
+	})
+	for _, k := range keys {
+		h.ask(k, ann, postRequest)
+		h.decideAsOperator(k, approval.Denied)
+		h.waitForResponse(k)
+	}
+	held, open := keyIn(personal, 4), keyIn(personal, 5)
+	m := h.ask(held, ann, postRequest)
+	h.ask(open, ann, postRequest)
+	h.setPaused(true)
+	h.tap(ann, m, "✅ Once")
+	var shown []string
+	last := h.waitForReply(h.api.Say(ann, ann, "last")).Text
+	for line := range strings.Lines(last) {
+		for n := range 5 {
+			if id := fmt.Sprint("a700000", n+1); strings.Contains(line, id) {
+				shown = append(shown, id)
+			}
+		}
+	}
+	require.Regexp(t, `^✅ Approved by ann at \d\d:\d\d UTC \(telegram\)\n⏸ paused since \d\d:\d\d UTC by bob: it runs after resume, or expires at `, last)
+	require.Equal(t, []string{"a7000003", "a7000002", "a7000001"}, shown)
+	require.Equal(t, 4, strings.Count(last, "personal · Post"), "not the one that is pending")
+}
+
 func TestShowOfARunningRequest(t *testing.T) {
 	h := newRig(t)
 	free := sync.OnceFunc(h.handler.mu.Unlock)
