@@ -135,10 +135,10 @@ func notACommand(ours bool) Command {
 // parseCommand parses a message without a card. called means that the message
 // mentions the bot, so it is not conversation.
 func parseCommand(text string, called bool) Command {
-	word, rest, broken := cutWhite(text)
-	switch LowerASCII(word) {
+	word, rest, broken := CutCommand(text)
+	switch word {
 	case "pending":
-		if rest == "" {
+		if rest == "" && (called || LowerASCII(text) == word) { // in Italian it is conversation too
 			return Command{Kind: Pending}
 		}
 	case "approve":
@@ -151,7 +151,7 @@ func parseCommand(text string, called bool) Command {
 		if startsLikeID(rest) {
 			return Command{Kind: Unclear}
 		}
-	case "deny", "reject":
+	case "deny":
 		if rest == "" {
 			return Command{Kind: Unclear}
 		}
@@ -162,7 +162,7 @@ func parseCommand(text string, called bool) Command {
 		if startsLikeID(rest) {
 			return Command{Kind: Unclear}
 		}
-	case "undo", "revoke":
+	case "undo":
 		id, after, _ := cutWhite(rest)
 		if after == "" && !broken && approval.MaybeID(id) && len(id) >= minID {
 			return withID(Undo, id, "")

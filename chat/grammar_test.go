@@ -259,9 +259,9 @@ func requireExact(t *testing.T, s string, cmd Command, c Context) {
 	}
 	switch cmd.Kind {
 	case Approve:
-		require.Equal(t, []string{"approve", cmd.ID}, strings.Fields(strings.ToLower(bare)))
+		require.Contains(t, []string{"approve " + cmd.ID, "approva " + cmd.ID}, strings.Join(strings.Fields(strings.ToLower(bare)), " "))
 	case Undo:
-		require.Contains(t, []string{"undo " + cmd.ID, "revoke " + cmd.ID}, strings.Join(strings.Fields(strings.ToLower(bare)), " "))
+		require.Contains(t, []string{"undo " + cmd.ID, "revoke " + cmd.ID, "annulla " + cmd.ID, "revoca " + cmd.ID}, strings.Join(strings.Fields(strings.ToLower(bare)), " "))
 	case Menu:
 		require.True(t, c.Reply && c.Type == approval.TypeAction)
 		if first, _ := utf8.DecodeRuneInString(bare); unicode.IsDigit(first) {

@@ -146,6 +146,7 @@ type messages struct {
 	Values           valueMessages
 	Questions        questionWords
 	Replies          replyWords
+	CommandWords     map[string]phrases // by command
 
 	ChangedSince       string
 	ResubmitsUnknown   string

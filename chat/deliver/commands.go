@@ -12,7 +12,7 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// ownCommand splits a command that only this channel has into its word and the rest; word is "" if it is none.
+// ownCommand splits a command into its English word and the rest; word is "" if it is none.
 // In a group it needs a slash or the bot's name before it: people use such words in conversation.
 func (w *incomingText) ownCommand() (word, rest string) {
 	text, called := w.text, w.slash
@@ -21,17 +21,11 @@ func (w *incomingText) ownCommand() (word, rest string) {
 			text, called = strings.TrimLeft(after, " "), true
 		}
 	}
-	if i := strings.IndexAny(text, " \t\r\n"); i >= 0 {
-		text, rest = text[:i], strings.Trim(text[i:], " \t\r\n")
-	}
 	if !called && w.Group {
 		return "", ""
 	}
-	switch word = strings.ToLower(text); word {
-	case "start", "help", "pending", "last", "grants", "pause", "resume", "show", "status", "stop", "undo":
-		return word, rest
-	}
-	return "", ""
+	word, rest, _ = chat.CutCommand(text)
+	return word, rest
 }
 
 // handleStart tells a user their ID and the chat's, which the configuration needs.

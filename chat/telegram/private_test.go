@@ -56,6 +56,84 @@ func TestCommandsInPrivate(t *testing.T) {
 	require.Contains(t, b.calls, "pause personal 1001 it goes wild")
 }
 
+// The words of a language work in each chat, with and without a slash, and with their arguments.
+func TestItalianCommands(t *testing.T) {
+	for _, language := range []string{"it", "en"} {
+		h := newRig(t, deliver.Place{Address: at(ann, 0), Language: language})
+		b := &fakePauser{paused: map[string]bool{}}
+		h.start(func(c *channel) { c.Pauser, c.History = b, fakeHistory{} })
+		card := h.ask(keyIn(personal, 1), ann, postRequest)
+		for _, tc := range []struct{ text, italian, english string }{
+			{"pausa personal", "⏸ personal: in pausa", "⏸ personal: paused"},
+			{"/pausa impazzisce tutto", "⏸ personal: era già in pausa", "⏸ personal: already paused"},
+			{"Riprendi p", "Quale workspace? personal", "Which workspace? personal"},
+			{"riprendi personal", "▶ personal: pausa terminata", "▶ personal: resumed"},
+			{"/riprendi@permesso_bot", "▶ personal: non è in pausa", "▶ personal: not paused"},
+			{"in attesa", "In attesa: 1", "Pending: 1"},
+			{"/in attesa", "In attesa: 1", "Pending: 1"},
+			{"STATO", "▶ personal: non è in pausa\nIn attesa: 1", "▶ personal: not paused\nPending: 1"},
+			{"ultime", "Ancora nessuna decisione.", "No decisions yet."},
+			{"permessi", "Nessun consenso attivo.", "No active grants."},
+			{"consensi", "Nessun consenso attivo.", "No active grants."},
+			{"aiuto", "Tocca un pulsante", "Tap a button"},
+			{"/aiuto", "Tocca un pulsante", "Tap a button"},
+			{"mostra", "Tocca un pulsante", "Tap a button"},
+			{"ferma", "Per negare una richiesta scrivi nega a7000001", "write deny a7000001"},
+			{"annulla", "scrivi annulla <id>", "write undo <id>"},
+			{"annulla a7000001", "Nessun consenso da revocare", "No grant to revoke"},
+			{"nega a7000001 troppo presto", "Negato: ", "Denied: "},
+			{"/approva a7000001", "Già negato da ann", "Already denied by ann"},
+			{"approva pure domani", "Non ho capito", "Not understood"},
+			{"in attesa di Bob", "Non ho capito", "Not understood"},
+			{"annulla tutto", "Non ho capito", "Not understood"},
+		} {
+			want := tc.english
+			if language == "it" {
+				want = tc.italian
+			}
+			require.Contains(t, h.waitForReply(h.api.Say(ann, ann, tc.text)).Text, want, tc.text)
+			if tc.text == "mostra" {
+				h.api.Say(ann, ann, "mostra a7000001")
+				h.waitForMessage(ann, "a pointer to the card", func(m botapi.Message) bool {
+					return m.Text == "⬆ a7000001" && m.ReplyTo.ID == card.ID
+				})
+			}
+		}
+		require.Contains(t, b.calls, "pause personal 1001 impazzisce tutto")
+		require.Equal(t, "troppo presto", h.decisionOf(keyIn(personal, 1)).Feedback)
+	}
+}
+
+// Help names the words of its language.
+func TestHelpInItalian(t *testing.T) {
+	h := newRig(t, deliver.Place{Address: at(ann, 0), Language: "it"})
+	h.start()
+	help := h.waitForReply(h.api.Say(ann, ann, "help")).Text
+	for _, words := range []string{
+		"approva <id>", "nega <id> [motivo]", "annulla <id>", "in attesa:", "ultime:", "permessi:", "mostra <id>:", "pausa [workspace] [motivo]", "riprendi [workspace]", "stato:", "/pausa",
+	} {
+		require.Contains(t, help, words)
+	}
+}
+
+// In a group these words are conversation, but for exact commands that name a request.
+func TestItalianCommandsInAGroup(t *testing.T) {
+	h := newRig(t, deliver.Place{Address: at(family, 0), Language: "it"})
+	b := &fakePauser{paused: map[string]bool{}}
+	h.start(func(c *channel) { c.Pauser = b })
+	k := keyIn(personal, 1)
+	h.ask(k, family, postRequest)
+	before := len(h.api.State().FromBot(family))
+	for _, text := range []string{"in attesa", "pausa", "ferma tutto", "approva pure domani", "nega che sia vero", "annulla tutto", "aiuto"} {
+		h.api.Say(ann, family, text)
+	}
+	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "/pausa@permesso_bot")).Text, "⏸ personal: in pausa")
+	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "@permesso_bot in attesa")).Text, "In attesa: 1")
+	require.Len(t, h.api.State().FromBot(family), before+2)
+	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "approva a7000001")).Text, "Approvato: ")
+	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
+}
+
 // In a private chat every other message is answered with what would be understood, five times a minute.
 func TestEveryPrivateMessageIsAnswered(t *testing.T) {
 	for what, say := range map[string]func(h *rig) botapi.Message{
@@ -141,7 +219,9 @@ func TestUndoAndStopAlone(t *testing.T) {
 	k := keyIn(personal, 1)
 	h.start(func(c *channel) { c.History = fakeHistory{k} })
 	h.ask(k, ann, postRequest)
-	for _, text := range []string{"stop", "/stop", "Stop"} {
+	for _, text := range []string{
+		"stop", "/stop", "Stop", "stop!", "stop everything", "Stop everything!", "/stop everything", "ferma", "ferma tutto", "Ferma tutto!", "/ferma tutto",
+	} {
 		got := h.waitForReply(h.api.Say(ann, ann, text))
 		require.Equal(t, "Nothing was decided. To deny a request, write deny a7000001, or reply stop to its card. "+
 			"To let nothing run, write pause.\nPending: 1", strings.Join(strings.Split(got.Text, "\n")[:2], "\n"))
