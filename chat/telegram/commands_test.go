@@ -209,10 +209,11 @@ func TestLast(t *testing.T) {
 
 // The last decisions are in the order of the times that they show. An approved request that a pause holds is one.
 func TestLastIsOrdered(t *testing.T) {
-	h := newRig(t)
+	h := newRig(t, deliver.Place{Address: at(ann, 0)}, deliver.Place{Address: at(bob, 0)})
 	keys := []approval.Key{keyIn(personal, 1), keyIn(personal, 2), keyIn(personal, 3)}
 	h.start(h.withPause(10*time.Minute), func(c *channel) {
 		c.History = fakeHistory{keys[0], keys[2], keys[1]} // in the order of asking
+		c.Guard = guardOf{h, bob}
 	})
 	for _, k := range keys {
 		h.ask(k, ann, postRequest)
@@ -236,6 +237,18 @@ func TestLastIsOrdered(t *testing.T) {
 	require.Regexp(t, `^✅ Approved by ann at \d\d:\d\d UTC \(telegram\)\n⏸ paused since \d\d:\d\d UTC by bob: it runs after resume, or expires at `, last)
 	require.Equal(t, []string{"a7000003", "a7000002", "a7000001"}, shown)
 	require.Equal(t, 4, strings.Count(last, "personal · Post"), "not the one that is pending")
+	require.NotContains(t, h.waitForReply(h.api.Say(bob, bob, "last")).Text, "paused", "not one that another decides")
+}
+
+// guardOf lets a person decide no request.
+type guardOf struct {
+	*rig
+	not int64
+}
+
+func (g guardOf) May(ws string, p *approval.Pending, by approval.Person) (string, bool) {
+	name, ok := g.rig.May(ws, p, by)
+	return name, ok && (p == nil || by.ID != fmt.Sprint(g.not))
 }
 
 func TestShowOfARunningRequest(t *testing.T) {
