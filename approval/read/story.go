@@ -3,6 +3,7 @@ package read
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
@@ -20,6 +21,21 @@ type Story struct {
 
 // Exists says that there is such a request.
 func (st *Story) Exists() bool { return st.Pending != nil || st.Claim != nil || st.Record != nil }
+
+// Aftermath is what approvers should hear of a request that they have approved: "paused" while it waits for the end of
+// a pause, or the status of one that failed, was interrupted or expired. It is "" if there is nothing to tell.
+func (st *Story) Aftermath(paused bool) string {
+	d := st.Decision
+	bad := []approval.Status{approval.StatusFailed, approval.StatusInterrupted, approval.StatusExpired}
+	switch {
+	case d == nil || d.Verdict != approval.Approved || st.Pending == nil:
+	case st.Record != nil && slices.Contains(bad, st.Record.Status):
+		return string(st.Record.Status)
+	case st.Record == nil && st.Claim == nil && paused:
+		return "paused"
+	}
+	return ""
+}
 
 // Client is the client of the request.
 func (st *Story) Client(workspace string) (id string) {

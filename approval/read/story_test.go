@@ -109,3 +109,23 @@ func TestStoryMissesNoState(t *testing.T) {
 		}
 	}
 }
+
+func TestAftermath(t *testing.T) {
+	told := func(v approval.Verdict, claim *approval.Claim, status approval.Status, paused bool) string {
+		st := read.Story{Pending: &approval.Pending{}, Decision: &approval.Decision{Verdict: v}, Claim: claim}
+		if status != "" {
+			st.Record = &approval.Record{Status: status}
+		}
+		return st.Aftermath(paused)
+	}
+	for _, status := range []approval.Status{approval.StatusFailed, approval.StatusInterrupted, approval.StatusExpired} {
+		require.Equal(t, string(status), told(approval.Approved, nil, status, true))
+		require.Empty(t, told(approval.Denied, nil, status, false))
+	}
+	require.Empty(t, told(approval.Approved, nil, approval.StatusApproved, true), "it has run")
+	require.Equal(t, "paused", told(approval.Approved, nil, "", true))
+	require.Empty(t, told(approval.Approved, nil, "", false))
+	require.Empty(t, told(approval.Approved, &approval.Claim{}, "", true), "it runs already")
+	require.Empty(t, told(approval.Denied, nil, "", true))
+	require.Empty(t, new(read.Story).Aftermath(true))
+}

@@ -2,7 +2,6 @@ package deliver
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -22,16 +21,11 @@ const tellGrace = 2 * time.Second
 
 // aftermath is what there is to tell now, "" if nothing.
 func (st status) aftermath() aftermath {
-	d := st.Decision
-	bad := []approval.Status{approval.StatusFailed, approval.StatusInterrupted, approval.StatusExpired}
-	switch {
-	case d == nil || d.Verdict != approval.Approved || st.Pending == nil:
-	case st.Record != nil && slices.Contains(bad, st.Record.Status):
-		return tellEnd
-	case st.Record == nil && st.Claim == nil && st.pause != nil:
-		return tellPause
+	switch what := aftermath(st.Aftermath(st.pause != nil)); what {
+	case "", tellPause:
+		return what
 	}
-	return ""
+	return tellEnd
 }
 
 // hasToTell reports whether the place of a copy has to be told. Only one of several copies there is answered.
