@@ -49,7 +49,8 @@ type fixture struct {
 	reads            int
 	blockHistory     chan struct{} // history blocks until it is closed; nil: it does not
 	historyReaders   atomic.Int32
-	cleared          []string // workspaces and sessions
+	cleared          []string    // workspaces and sessions
+	pause            *chat.Pause // of all workspaces, as cards tell it
 	proposal         chat.Proposal
 	proposalErr      error
 }
@@ -76,7 +77,8 @@ func newFixture(t *testing.T, with ...func(w *fixture)) *fixture {
 				return []web.Rule{{Name: "first" + w.operatorText, Match: []string{"tool x_post" + w.operatorText}, Outcome: approval.Ask, Reason: "see it once" + w.operatorText}}
 			},
 		},
-		Log: func(err error) { t.Log(err) },
+		Style: func(language string) chat.Style { return chat.Style{Language: language, Paused: w.pauseIn} },
+		Log:   func(err error) { t.Log(err) },
 	}
 	for _, set := range with {
 		set(w)
@@ -284,7 +286,21 @@ func (w *fixture) May(_ web.User, ws string, p *approval.Pending) bool {
 
 // Interceptor implements web.people.
 func (w *fixture) Interceptor(web.User) *chat.Interceptor {
-	return &chat.Interceptor{Decider: w, Viewer: w, Revoker: w}
+	return &chat.Interceptor{Decider: w, Viewer: w, Revoker: w, Paused: w.pauseIn}
+}
+
+func (w *fixture) pauseIn(string) *chat.Pause {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pause
+}
+
+// setPause begins a pause of all workspaces, or ends it with nil.
+func (w *fixture) setPause(p *chat.Pause) {
+	w.mu.Lock()
+	w.pause = p
+	w.mu.Unlock()
+	w.server.Changed(approval.Key{})
 }
 
 // Given implements chat.revoker.

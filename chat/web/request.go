@@ -117,6 +117,9 @@ func (v *visit) pendingPage(k approval.Key, st read.Story) *requestPage {
 		r.State = stateDecided + string(d.Verdict)
 		r.Result, r.Refresh = v.decidedLine(d), true // not in other states: a reload would lose typed text
 		v.addGrant(r, d)
+		if held := v.Style(v.lang).ApprovedInPause(k.Workspace, d); st.Aftermath(held != "") != "" {
+			r.State, r.Result = r.State+":paused", r.Result+" · "+held
+		}
 	case !v.Now().Before(p.ExpiresAt):
 		r.State = stateLate
 	}
