@@ -9,6 +9,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -176,12 +177,31 @@ func (v *visit) currentNote() *note {
 	if n == nil || !n.Acted || !slices.Contains(v.rights.See, n.Key.Workspace) {
 		return n
 	}
-	if st, err := v.Viewer.Story(v.r.Context(), n.Key); err == nil && st.Pending != nil && st.Decision != nil {
+	st, err := v.Viewer.Story(v.r.Context(), n.Key)
+	if err == nil && st.Pending != nil && st.Decision != nil && v.visible(v.se.user, v.rights, st.Pending) {
 		r := requestPage{Key: n.Key, Pending: st.Pending}
 		v.addGrant(&r, st.Decision)
-		n.Path, n.Undo = pathOf(n.Key), r.Undo
+		n.Number, n.Path, n.Undo = number, pathOf(n.Key), r.Undo
+		v.addAftermath(n, &st, r.Grant)
 	}
 	return n
+}
+
+// addAftermath makes the note about an approval say what went wrong since then.
+func (v *visit) addAftermath(n *note, st *read.Story, given string) {
+	style := v.Style(v.lang)
+	why := style.ApprovedInPause(n.Key.Workspace, st.Decision)
+	switch n.Told = st.Aftermath(why != ""); {
+	case n.Told == "" && st.Decision.Verdict == approval.Approved:
+		n.text, _, _ = strings.Cut(n.text, "\n") // the second line tells of a pause that has ended
+		return
+	case n.Told == "":
+		return
+	case st.Record != nil:
+		why = style.Outcome(st.Record)
+	}
+	happened := chat.Format(chat.Messages[aftermaths](v.lang, "deliver").Aftermath[n.Told], "what", style.Action(st.Pending))
+	n.text = strings.TrimSpace(strings.Join([]string{happened, why, given}, "\n"))
 }
 
 // Lines returns the lines of the note.

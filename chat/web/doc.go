@@ -25,8 +25,10 @@
 //
 // # Pages
 //
-// After a decision the next request opens. For 400 ms a new page takes no click for a
-// decision: it may be the second click of a double click on the page before.
+// After a decision the next request opens, with a note about the decision. If the
+// approved request then fails or has to wait, an event changes the note. For 400 ms a new
+// page takes no click for a decision: it may be the second click of a double click on the
+// page before.
 //
 // Everything works without JavaScript. With JavaScript, an event stream updates the
 // list and the request: the server sends rows, rendered once for each pending and

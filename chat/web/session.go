@@ -71,6 +71,9 @@ type note struct {
 	Key   approval.Key // the request that was decided, if one was
 	Path  string       // of its page, on the page of another; "": none
 	Undo  bool         // the user can revoke the grant that the decision gave
+	Told  string       // what the text says of an approved request since then, as read.Story.Aftermath; "": nothing
+
+	Number int // in the address
 }
 
 // sessions holds all sessions, and the links that can start more.

@@ -37,6 +37,7 @@ type stream struct {
 	pausesText string        // pauses that the page shows
 	shownKey   *approval.Key // the request on the page
 	shownState string        // its state on the page
+	shownTold  string        // what the note on the page tells of an approved request
 	started    bool
 }
 
@@ -50,6 +51,7 @@ func (v *visit) events() {
 	defer release()
 	st := &stream{visit: v, out: http.NewResponseController(v.rw), pausesText: pausesUnknown}
 	q := v.r.URL.Query()
+	st.shownTold = q.Get("told")
 	if q.Has("rev") {
 		st.showsList, st.view = true, v.currentView()
 		st.shownRev, _ = strconv.ParseInt(q.Get("rev"), 10, 64)
@@ -142,6 +144,12 @@ func (st *stream) collectChanges(items []*item, rev int64) (change, bool, error)
 	changed, err := st.pauseChanges(&html)
 	if err != nil {
 		return c, false, err
+	}
+	if n := st.currentNote(); n != nil && n.Told != st.shownTold {
+		changed, st.shownTold = true, n.Told
+		if err := st.render(&html, "note-oob", page{W: textsIn(st.lang), Base: "/s/" + st.se.key + "/", Note: n}); err != nil {
+			return c, false, err
+		}
 	}
 	if st.shownKey != nil {
 		page, err := st.loadRequest(*st.shownKey)

@@ -43,6 +43,9 @@ type words struct {
 
 func catalog(language string) *words { return chat.Messages[words](language, "web") }
 
+// aftermaths are the sentences that all channels have for what goes wrong after an approval.
+type aftermaths struct{ Aftermath map[string]string }
+
 // texts holds all texts of the pages by their keys, for the templates. A text that only a template shows needs
 // no field in words.
 type texts map[string]any

@@ -157,9 +157,10 @@ func TestBrowser(t *testing.T) {
 	quiet := newBrowserGate(t, "home.toml", "crowd")
 	tour := newBrowserGate(t, "tour.toml", "personal", "research")
 	pages := newBrowserGate(t, "pages.toml", "work", "next", "sorted", "taints")
+	paused := newBrowserGate(t, "pages.toml", "work") // its pause is on the pages of all its workspaces
 	runScenarios(t, browserPlan{
 		Scenarios: []string{"pages.mjs", "crowd.mjs", "hostile.mjs", "tour.mjs", "dialog.mjs", "decide.mjs"},
-		Gates:     map[string]browserGate{"home": home, "quiet": quiet, "tour": tour, "site": pages},
+		Gates:     map[string]browserGate{"home": home, "quiet": quiet, "tour": tour, "site": pages, "paused": paused},
 		Pictures:  os.Getenv("PERMESSO_SCREENSHOTS"),
 		Strings:   strangeStrings(t),
 	})

@@ -271,6 +271,38 @@ export const scenarios = {
     for (const request of [question, mail]) await agent.cancel(request)
   },
 
+  'pages: what goes wrong after an approval is told': async (scene) => {
+    const page = await scene.login(scene.paused, {})
+    const list = page.url()
+    const plain = await scene.newContext({ javaScriptEnabled: false })
+    await plain.context().addCookies(await page.context().cookies())
+    const agent = scene.paused.agent('work')
+    const request = await agent.submit('build', { branch: '<b>main</b>' })
+    await open(scene, page, list, 'work', request)
+    await scene.paused.operator('pause', 'work')
+    await page.locator('#code-1').click()
+    const note = page.locator('#note')
+    await note.locator('[role=alert]', { hasText: /waits for the end of a pause.*<b>main<.*it runs after resume, or expires at/s }).waitFor()
+    await page.waitForLoadState()
+    await look(scene, page, 'an approval in a pause')
+    const other = await scene.tab(page.context())
+    await other.goto(new URL(`r/work/${request.id}`, list).href)
+    assert.match(await other.locator('#result').innerText(), /Approved by .* it runs after resume, or expires at/)
+    await page.evaluate(() => { globalThis.here = true })
+    await scene.paused.operator('resume', 'work')
+    await note.locator('[role=alert]', { hasText: /Approved, but it failed: run the build.*<b>main</ }).waitFor()
+    assert.ok(await page.evaluate(() => globalThis.here), 'the page was loaded again')
+    assert.doesNotMatch(await note.innerText(), /runs after resume|will not start/)
+    assert.match(await page.evaluate('streamURL()'), /told=failed/, 'a new stream would tell it again')
+    await look(scene, page, 'a failure after an approval')
+    await plain.goto(page.url())
+    assert.match(await plain.locator('#note').innerText(), /Approved, but it failed: run the build/)
+    await other.locator('#state[data-state="settled:failed"]').waitFor()
+    await other.close()
+    await page.locator('#decided').click()
+    await page.locator('#state[data-state="settled:failed"]').waitFor()
+  },
+
   'pages: one banner for a pause': async (scene) => {
     const page = await scene.login(scene.site, {})
     const list = page.url()

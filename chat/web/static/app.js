@@ -21,7 +21,7 @@ document.addEventListener('submit', (e) => {
 window.addEventListener('pageshow', (e) => { if (e.persisted) sentAt = -Infinity }) // the user came back
 
 // Screen readers do not read a live region that a page begins with.
-const note = document.querySelector('#note [role=status]')
+const note = document.querySelector('#note [role]')
 if (note) announce(note.textContent)
 
 // Submit the login form.
@@ -105,8 +105,9 @@ let failures = 0 // failed connections in a row
 // The address that the page came with may be out of date: put in what the page shows now.
 function streamURL () {
   const url = new URL(body.dataset.stream, location.href)
-  const state = byId('state')
-  if (state && url.searchParams.has('state')) url.searchParams.set('state', state.dataset.state)
+  for (const [name, e] of [['state', byId('state')], ['told', byId('note')]]) {
+    if (e && url.searchParams.has(name)) url.searchParams.set(name, e.dataset[name])
+  }
   if (lastEventId && url.searchParams.has('rev')) url.searchParams.set('rev', lastEventId)
   return url.href
 }
