@@ -57,8 +57,8 @@ type Server struct {
 type Call struct {
 	Method      string
 	Params      map[string]string
-	At          time.Time
-	Code        int // 200, an error code, or 0 if there was no answer
+	At          time.Time // when it came
+	Code        int       // 200, an error code, or 0 if there was no answer
 	Description string
 }
 
@@ -143,7 +143,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	fault := s.takeFault(name)
 	if fault != nil && fault.fail(s, w, r) {
-		s.record(&call{method: name}, fault.Kind.code(), "fault: "+fault.Kind.String())
+		s.record(&call{method: name}, s.now(), fault.Kind.code(), "fault: "+fault.Kind.String())
 		return
 	}
 	result, refused := s.do(name, r)
@@ -174,14 +174,14 @@ func route(path string) (name string, refused *refusal) {
 
 // do reads and executes a call. What refuses it, however deep, panics with the *refusal, and only do recovers.
 func (s *Server) do(name string, r *http.Request) (result any, refused *refusal) {
-	c := &call{method: name}
+	c, at := &call{method: name}, s.now()
 	defer func() {
 		code, description := http.StatusOK, ""
 		if why := recover(); why != nil {
 			refused = why.(*refusal) // any other panic is a bug
 			code, description = refused.Code, refused.Description
 		}
-		s.record(c, code, description)
+		s.record(c, at, code, description)
 	}()
 	c = readCall(name, r)
 	if name = strings.ToLower(name); name == "getupdates" {
@@ -198,10 +198,10 @@ func (s *Server) do(name string, r *http.Request) (result any, refused *refusal)
 }
 
 // record records a call, and notifies waiters.
-func (s *Server) record(c *call, code int, description string) {
+func (s *Server) record(c *call, at time.Time, code int, description string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.calls = append(s.calls, Call{c.method, c.params, s.now(), code, description})
+	s.calls = append(s.calls, Call{c.method, c.params, at, code, description})
 	s.notify()
 }
 
