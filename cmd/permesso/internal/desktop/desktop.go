@@ -45,6 +45,7 @@ const (
 	defaultClick = "default" // the action of a click on the notification itself
 	maxShown     = 5         // requests with their own notification
 	retryAfter   = 5 * time.Second
+	callTimeout  = 5 * time.Second
 	urgent       = byte(2)
 )
 
@@ -76,7 +77,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			n.show(context.WithoutCancel(ctx), update{})
+			n.show(ctx, update{})
 			return nil
 		case <-bus.Context().Done():
 			return ErrNoBus
@@ -161,7 +162,9 @@ func (n *Notifier) show(ctx context.Context, now update) {
 func (n *Notifier) showMore(ctx context.Context, rest int, style chat.Style) {
 	switch {
 	case rest > 0:
-		n.more = n.notify(ctx, n.more, "permesso", style.MoreNotices(rest), style.OpenNotice())
+		if id := n.notify(ctx, n.more, "permesso", style.MoreNotices(rest), style.OpenNotice()); id != 0 {
+			n.more = id
+		}
 	case n.more != 0:
 		n.closeNotice(ctx, n.more)
 		n.more = 0
@@ -173,6 +176,8 @@ func (n *Notifier) notify(ctx context.Context, replaces uint32, title, text, ope
 	if n.markup {
 		text = html.EscapeString(text)
 	}
+	ctx, stop := toItsEnd(ctx)
+	defer stop()
 	hints := map[string]dbus.Variant{"urgency": dbus.MakeVariant(urgent), "desktop-entry": dbus.MakeVariant("permesso")}
 	err := n.object.CallWithContext(ctx, busName+".Notify", 0, "permesso", replaces, "", title, text, []string{defaultClick, open}, hints, int32(0)).Store(&id)
 	if err != nil {
@@ -181,7 +186,14 @@ func (n *Notifier) notify(ctx context.Context, replaces uint32, title, text, ope
 	return id
 }
 
+// toItsEnd is the context of a call that is not cut off when ctx ends: it would leave a notification without a known ID.
+func toItsEnd(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+}
+
 func (n *Notifier) closeNotice(ctx context.Context, id uint32) {
+	ctx, stop := toItsEnd(ctx)
+	defer stop()
 	// A server may report one that a person has closed as an error.
 	_ = n.object.CallWithContext(ctx, busName+".CloseNotification", 0, id).Err
 }

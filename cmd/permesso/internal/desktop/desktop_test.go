@@ -144,6 +144,24 @@ func TestNotifications(t *testing.T) {
 	require.Empty(t, d.errs)
 }
 
+// The end waits for the ID of a notification that is being shown, and closes it.
+func TestEndDuringACall(t *testing.T) {
+	s, d := desktoptest.New(t, true), newDaemon()
+	s.Hold = make(chan struct{})
+	d.set(1)
+	ended, stop := d.start(t, s.Address)
+	await(t, s, number(1))
+	stop()
+	select {
+	case err := <-ended:
+		ended <- err
+	case <-time.After(100 * time.Millisecond): // it waits for the answer
+	}
+	close(s.Hold)
+	require.NoError(t, next(t, ended))
+	require.Empty(t, s.Shown())
+}
+
 func TestDaemonEnds(t *testing.T) {
 	s, d := desktoptest.New(t, false), newDaemon()
 	d.set(1)

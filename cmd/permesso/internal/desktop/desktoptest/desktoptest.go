@@ -34,7 +34,8 @@ type Notice struct {
 
 // Desktop is a bus with a notification service.
 type Desktop struct {
-	Address string // of the bus
+	Address string        // of the bus
+	Hold    chan struct{} // the answer to Notify waits until it is closed; nil: it does not wait
 
 	end    func() // ends the bus
 	conn   *dbus.Conn
@@ -133,6 +134,9 @@ func (s service) GetCapabilities() ([]string, *dbus.Error) {
 func (s service) Notify(app string, replaces uint32, _, title, text string, actions []string, hints map[string]dbus.Variant, timeout int32) (uint32, *dbus.Error) {
 	if app == "" || title == "" || len(actions)%2 != 0 || strings.ContainsRune(title, '\n') {
 		return 0, dbus.MakeFailedError(fmt.Errorf("the notification is not valid"))
+	}
+	if s.d.Hold != nil {
+		defer func() { <-s.d.Hold }()
 	}
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
