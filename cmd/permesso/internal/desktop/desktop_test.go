@@ -147,7 +147,8 @@ func TestNotifications(t *testing.T) {
 // The end waits for the ID of a notification that is being shown, and closes it.
 func TestEndDuringACall(t *testing.T) {
 	s, d := desktoptest.New(t, true), newDaemon()
-	s.Hold = make(chan struct{})
+	release := s.Hold()
+	defer release()
 	d.set(1)
 	ended, stop := d.start(t, s.Address)
 	await(t, s, number(1))
@@ -157,7 +158,7 @@ func TestEndDuringACall(t *testing.T) {
 		ended <- err
 	case <-time.After(100 * time.Millisecond): // it waits for the answer
 	}
-	close(s.Hold)
+	release()
 	require.NoError(t, next(t, ended))
 	require.Empty(t, s.Shown())
 }

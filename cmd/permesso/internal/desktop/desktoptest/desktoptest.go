@@ -34,13 +34,13 @@ type Notice struct {
 
 // Desktop is a bus with a notification service.
 type Desktop struct {
-	Address string        // of the bus
-	Hold    chan struct{} // the answer to Notify waits until it is closed; nil: it does not wait
+	Address string // of the bus
 
 	end    func() // ends the bus
 	conn   *dbus.Conn
 	markup bool
 	mu     sync.Mutex
+	hold   chan struct{} // the answer to Notify waits until it is closed; nil: it does not wait
 	last   uint32
 	shown  map[uint32]Notice
 }
@@ -108,6 +108,14 @@ func (d *Desktop) Shown() (all []Notice) {
 	return all
 }
 
+// Hold keeps the answers to Notify back, until they are released.
+func (d *Desktop) Hold() (release func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hold = make(chan struct{})
+	return sync.OnceFunc(func() { close(d.hold) })
+}
+
 // Signal sends a signal about a notification, as when a person clicks on it or closes it.
 func (d *Desktop) Signal(t *testing.T, name string, values ...any) {
 	t.Helper()
@@ -135,19 +143,23 @@ func (s service) Notify(app string, replaces uint32, _, title, text string, acti
 	if app == "" || title == "" || len(actions)%2 != 0 || strings.ContainsRune(title, '\n') {
 		return 0, dbus.MakeFailedError(fmt.Errorf("the notification is not valid"))
 	}
-	if s.d.Hold != nil {
-		defer func() { <-s.d.Hold }()
+	id, hold := s.d.show(replaces, title, text, actions, hints, timeout)
+	if hold != nil {
+		<-hold
 	}
-	s.d.mu.Lock()
-	defer s.d.mu.Unlock()
-	id := replaces
+	return id, nil
+}
+
+func (d *Desktop) show(id uint32, title, text string, actions []string, hints map[string]dbus.Variant, timeout int32) (shown uint32, hold chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if id == 0 {
-		s.d.last++
-		id = s.d.last
+		d.last++
+		id = d.last
 	}
 	urgency, _ := hints["urgency"].Value().(byte)
-	s.d.shown[id] = Notice{id, title, text, actions, urgency, timeout}
-	return id, nil
+	d.shown[id] = Notice{id, title, text, actions, urgency, timeout}
+	return id, d.hold
 }
 
 // CloseNotification implements org.freedesktop.Notifications.
