@@ -40,8 +40,8 @@
 // Words decide if all of them are in the closed lists of one language: "yes, please",
 // "va bene", "👎". Behind a verb there may be a note or a reason: "approve, but be brief",
 // "deny: too early". A note with a negation, a condition or a question is none, and the reply
-// is not understood. Below there may be thanks and a name: the person's, a common given
-// name, or any behind a dash or below thanks. See replyWords.
+// is not understood. Below there may be thanks and a name: the person's, or a common given
+// name, with a surname behind a dash or below thanks. See replyWords.
 //
 // An asked question is one sentence. All its words are in a closed list of one
 // language, one of them asks, and none of them can decide: "who will be

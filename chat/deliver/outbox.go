@@ -149,7 +149,8 @@ func (o *outbox) work(chatID ID, t *queue) {
 	}
 }
 
-// next returns the job to run now, of those with the lowest rank the one that was ready first, or how long to wait for one; -1: the queue is empty and removed.
+// next returns the job to run now, of those with the lowest rank the one that was ready first, or how long to wait
+// for one; -1: the queue is empty and removed.
 func (o *outbox) next(chatID ID, t *queue) (e *queuedJob, do func(context.Context) error, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -17,7 +17,8 @@ import (
 //go:embed card.html
 var cardFile string
 
-// cardPage is the HTML part: the same facts as the plain part, and buttons. It loads nothing. Its only links are mailto links: a program that follows links decides nothing.
+// cardPage is the HTML part: the same facts as the plain part, and buttons. It loads
+// nothing. Its only links are mailto links: a program that follows links decides nothing.
 // Each style is in the element, for mail programs that drop the style sheet. The sheet
 // holds the dark colors.
 var cardPage = sync.OnceValue(func() *template.Template {
