@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -299,4 +300,28 @@ func TestUnusableAuthorization(t *testing.T) {
 	s.Client = func() (*Client, error) { return nil, errors.New("no secret") }
 	_, err = s.AccessToken(t.Context())
 	requireFailure(t, err, "no secret", "", false)
+}
+
+// A token that ends with the hour is refused at once: the daemon would stop then.
+func TestNoRefreshToken(t *testing.T) {
+	_, err := (&Client{Setup: setup}).lasting(&Token{AccessToken: "a"}, nil)
+	requireFailure(t, err, "the server gave no refresh token", "allow offline access", false)
+}
+
+// A redirect of the authorization server is not followed: the other server would get the refresh token.
+func TestNoRedirect(t *testing.T) {
+	o := mailserver.StartOAuth(t)
+	o.Lifetime = time.Minute
+	s := authorized(t, o)
+	var got atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { got.Add(1) }))
+	defer other.Close()
+	first := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	defer first.Close()
+	c := clientOf(o)
+	c.TokenURL = first.URL
+	s.Client = func() (*Client, error) { return c, nil }
+	_, err := s.AccessToken(t.Context())
+	requireFailure(t, err, "answered 307", "", false)
+	require.Zero(t, got.Load())
 }
