@@ -181,6 +181,7 @@ func TestFailures(t *testing.T) {
 	for code, class := range map[int]deliver.Class{
 		http.StatusTooManyRequests: deliver.Temporary, http.StatusServiceUnavailable: deliver.Temporary,
 		http.StatusRequestEntityTooLarge: deliver.Rejected, http.StatusForbidden: deliver.Rejected, http.StatusTemporaryRedirect: deliver.Rejected,
+		http.StatusFound: deliver.Rejected, // Go would follow it with GET
 	} {
 		r.Fail(code)
 		_, err := r.Send(context.Background(), at, r.card())
@@ -191,7 +192,7 @@ func TestFailures(t *testing.T) {
 		require.NotContains(t, err.Error(), "/send/")
 	}
 	require.Len(t, r.Store.All(), 1)
-	require.Len(t, r.Refused(), 5, "no redirect is followed")
+	require.Len(t, r.Refused(), 6, "no redirect is followed")
 }
 
 // The address is checked when the connection is made: a name may lead anywhere by then.

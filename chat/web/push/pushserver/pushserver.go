@@ -98,7 +98,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch code {
 	case http.StatusTooManyRequests:
 		w.Header().Set("Retry-After", "1")
-	case http.StatusTemporaryRedirect:
+	case http.StatusFound, http.StatusTemporaryRedirect:
 		w.Header().Set("Location", s.URL+"/elsewhere")
 	}
 	w.WriteHeader(code)
