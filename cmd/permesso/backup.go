@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval/hints"
-	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/doctor"
@@ -99,7 +98,7 @@ func namedFolder(dir string) (string, error) {
 
 // backup creates the folder first: opening HOME may drop the privileges of root.
 func (a *app) backup(ctx context.Context, dir string) error {
-	from, err := config.LocateHome(a.HomeFlag, a.Env)
+	from, err := home.Find(a.Console)
 	if err != nil {
 		return err
 	}
@@ -116,7 +115,7 @@ func (a *app) backup(ctx context.Context, dir string) error {
 		return err
 	}
 	r := &backupResult{Dir: dir, flags: doctor.GivenFlags(a.Console)}
-	if r.Config, err = config.Locate(a.ConfigFlag, a.Env); err != nil {
+	if r.Config, err = home.FileOf(a.Console, from); err != nil {
 		return err
 	}
 	c := &ipc.Copy{FS: ipc.OS(), From: ipc.Layout{Home: from}, To: dir}
@@ -191,7 +190,7 @@ func (a *app) copyHome(ctx context.Context, d *control.Client, c *ipc.Copy, r *b
 }
 
 func (a *app) restoreCheck(ctx context.Context, dir string) error {
-	to, err := config.LocateHome(a.HomeFlag, a.Env)
+	to, err := home.Find(a.Console)
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,11 @@ func (a *app) namedConfig(pos []string) (string, error) {
 	if len(pos) > 0 {
 		return pos[0], nil
 	}
-	return config.Locate(a.ConfigFlag, a.Env)
+	dir, err := home.Find(a.Console)
+	if err != nil {
+		return "", err
+	}
+	return home.FileOf(a.Console, dir)
 }
 
 func (a *app) checkConfig(pos []string) error {

@@ -235,8 +235,13 @@ func (s *section) limits() approval.Limits {
 	}
 }
 
-// DefaultSocket is the socket of a daemon that runs as a system user.
-const DefaultSocket = "/run/permesso/permesso.sock"
+// Where a daemon that runs as a system user has its approver socket, its HOME and its
+// configuration. The system unit repeats them.
+const (
+	DefaultSocket = "/run/permesso/permesso.sock"
+	SystemHome    = "/var/lib/permesso"
+	SystemFile    = "/etc/permesso/permesso.toml"
+)
 
 // maxSocket is the longest path of a Unix socket in bytes.
 const maxSocket = 107

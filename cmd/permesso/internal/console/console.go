@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -54,6 +55,16 @@ type Console struct {
 	JSON       bool
 	Serving    bool // this process is the daemon
 	UnsafeHome bool // it may use a HOME on a file system that keeps no promises
+
+	told sync.Map // lines of Tell
+}
+
+// Tell prints a line about the circumstances of the command, and its hint: each once in a run.
+func (a *Console) Tell(hint, format string, v ...any) {
+	err := Fail(ExitOK, hint, format, v...)
+	if _, told := a.told.LoadOrStore(err.Error(), true); !told {
+		a.PrintIssue("permesso: ", err)
+	}
 }
 
 // Error is an error with an exit code and an optional hint.

@@ -3,6 +3,7 @@ package control
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,9 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -96,41 +99,83 @@ func openAgain(ctx context.Context, a *console.Console, load func() (*home.Home,
 	return c, err
 }
 
-// open reads the home only if no daemon answers at its socket.
+// open connects to the daemon that the command means: that of its HOME, else that at the
+// approver socket. It reads the HOME only if no daemon answers there.
 func open(ctx context.Context, a *console.Console, load func() (*home.Home, *home.Keys, error)) (*Client, error) {
 	var tried error // the home's socket
-	if dir, err := config.LocateHome(a.HomeFlag, a.Env); err == nil {
+	dir, err := home.Find(a)
+	if err == nil {
 		defer nameSilent(a, dir)()
 		var c *Client
-		if c, tried = connect(ctx, a, ipc.Layout{Home: dir}.Socket()); tried == nil || !isAbsent(tried) {
-			return c, tried
+		if c, tried = connect(ctx, a, ipc.Layout{Home: dir}.Socket()); tried == nil {
+			c.tellConfig()
+			return c, nil
+		} else if !isAbsent(tried) {
+			return nil, tried
 		}
 	}
-	if namesSocket(a) {
+	if a.Env("PERMESSO_SOCKET") != "" && !home.Named(a) || isForeign(a, dir) && isSocket(socketPath(a)) {
 		return openSocket(ctx, a, socketPath(a))
 	}
 	h, k, err := load()
-	if err == nil {
-		return openFiles(ctx, a, h, k, isSilent(tried))
+	if errors.Is(err, fs.ErrPermission) && isSocket(socketPath(a)) {
+		return openSocket(ctx, a, socketPath(a))
 	}
-	if !isForeignHome(a, err) {
+	if err != nil {
 		return nil, err
 	}
-	path := socketPath(a)
-	if info, statErr := os.Stat(path); statErr != nil || info.Mode()&fs.ModeSocket == 0 {
-		return nil, err
+	if !home.Named(a) && dir != config.SystemHome && isSocket(config.DefaultSocket) {
+		defer tellOther(a, dir)
 	}
-	return openSocket(ctx, a, path)
+	return openFiles(ctx, a, h, k, isSilent(tried))
 }
 
-// namesSocket reports whether the user named a socket and no home: then no home of the
-// user's own is meant, unless a daemon runs there.
-func namesSocket(a *console.Console) bool {
-	return a.Env("PERMESSO_SOCKET") != "" && a.HomeFlag == "" && a.Env("PERMESSO_HOME") == ""
+// tellOther says that the machine has a daemon, and that it is not the one that is meant.
+func tellOther(a *console.Console, dir string) {
+	a.Tell("to ask it: PERMESSO_SOCKET="+config.DefaultSocket+"; as its operator: --home "+config.SystemHome,
+		"the HOME in %s is meant; this machine's daemon has another one", dir)
+}
+
+// tellConfig says what is wrong with the configuration, which the daemon's answers do not
+// depend on.
+func (c *Client) tellConfig() {
+	a := c.console
+	if c.ConfigIssue != "" {
+		a.Tell(c.ConfigHint, "%s", c.ConfigIssue)
+	}
+	named := cmp.Or(a.ConfigFlag, a.Env("PERMESSO_CONFIG"))
+	if named == "" || !c.Operator || c.Config == "" {
+		return
+	}
+	one, err := os.Stat(named)
+	two, servedErr := os.Stat(c.Config)
+	switch path, _ := filepath.Abs(named); {
+	case path == c.Config:
+	case err != nil:
+		_, err = config.Locate(named, a.Env)
+		a.Tell("the daemon serves "+c.Config, "%v", err)
+	case servedErr != nil || !os.SameFile(one, two):
+		a.Tell("leave out --config, or name that file", "%s is not read: the daemon serves %s", named, c.Config)
+	}
+}
+
+// isForeign reports whether the user has no HOME in a folder: it is unreadable, or it does not
+// exist and was not named.
+func isForeign(a *console.Console, dir string) bool {
+	_, err := os.ReadDir(ipc.Layout{Home: dir}.Keys())
+	return dir == "" || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) && !home.Named(a)
+}
+
+func isSocket(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&fs.ModeSocket != 0
 }
 
 // openSocket connects to the daemon of another user.
 func openSocket(ctx context.Context, a *console.Console, path string) (*Client, error) {
+	if a.Env("PERMESSO_SOCKET") == "" {
+		a.Tell("", "this machine's daemon is asked, at %s", path)
+	}
 	c, err := connect(ctx, a, path)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
@@ -141,36 +186,23 @@ func openSocket(ctx context.Context, a *console.Console, path string) (*Client, 
 	return c, err
 }
 
-// isForeignHome reports whether err means that the home belongs to another user: it is
-// unreadable, or it does not exist and was not named explicitly.
-func isForeignHome(a *console.Console, err error) bool {
-	if errors.Is(err, fs.ErrPermission) {
-		return true
-	}
-	named := a.HomeFlag != "" || a.Env("PERMESSO_HOME") != ""
-	dir, homeErr := config.LocateHome(a.HomeFlag, a.Env)
-	if homeErr != nil {
-		return !named
-	}
-	if _, bad := errors.AsType[*config.Error](err); bad {
-		return false // the configuration is readable but invalid
-	}
-	_, err = os.Stat(ipc.Layout{Home: dir}.Keys())
-	return errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) && !named
-}
-
 // socketPath is the approver socket by environment, configuration or default.
 func socketPath(a *console.Console) string {
 	if path := a.Env("PERMESSO_SOCKET"); path != "" {
 		return path
 	}
 	if file, err := config.Locate(a.ConfigFlag, a.Env); err == nil {
-		if cfg, err := home.Reader(a).Load(file); err == nil && cfg.Socket != "" {
-			return cfg.Socket
+		if b, err := os.ReadFile(file); err == nil {
+			if found := socketKey.FindSubmatch(b); found != nil {
+				return string(found[1])
+			}
 		}
 	}
 	return config.DefaultSocket
 }
+
+// socketKey finds the socket in a configuration that may be invalid.
+var socketKey = regexp.MustCompile(`(?m)^[ \t]*socket[ \t]*=[ \t]*["']([^"'\\]+)["']`)
 
 // isAbsent reports whether an error of connect means that the socket of HOME leads to no
 // daemon, or to one that does not answer: its lock will tell.
@@ -303,7 +335,7 @@ func remote[I, O any](ctx context.Context, c *Client, o operation[I, O], in I) (
 		return out, err
 	}
 	if err := json.Unmarshal(b, &out); err != nil {
-		return out, fmt.Errorf("parse the daemon's answer: %w", err)
+		return out, console.Wrap(console.ExitError, fmt.Errorf("parse the daemon's answer: %w", err), updateHint)
 	}
 	return out, nil
 }
@@ -514,13 +546,21 @@ func (c *Client) exchange(ctx context.Context, method, path string, body []byte,
 	c.compareVersions(resp.Header.Get(httpapi.VersionHeader))
 	if resp.StatusCode != http.StatusOK {
 		b, _ := io.ReadAll(resp.Body)
-		return problemOf(resp.StatusCode, b)
+		err := problemOf(resp.StatusCode, b)
+		_, refused := errors.AsType[*decide.Refusal](err)
+		if unknown := resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed; unknown && !refused {
+			return console.Fail(console.ExitError, updateHint, "the running daemon has version %s, which cannot do this", console.OneLine(resp.Header.Get(httpapi.VersionHeader)))
+		}
+		return err
 	}
 	if err := read(resp.Body); err != nil {
 		return fmt.Errorf("read the daemon's answer: %w", err)
 	}
 	return nil
 }
+
+// updateHint is for a daemon of an earlier version.
+const updateHint = "restart the daemon to update it: systemctl restart permesso, or end it and run permesso serve"
 
 // compareVersions tells once that the daemon has another version.
 func (c *Client) compareVersions(daemon string) {
@@ -534,7 +574,7 @@ func (c *Client) compareVersions(daemon string) {
 func problemOf(status int, body []byte) error {
 	var p httpapi.Problem
 	if err := json.Unmarshal(body, &p); err != nil || p.Detail == "" {
-		return fmt.Errorf("the daemon answered with HTTP status %d", status)
+		return console.Fail(console.ExitError, updateHint, "the daemon's answer is not understood: HTTP status %d", status)
 	}
 	p.Status = status
 	return problemFrom(&p)
@@ -545,7 +585,7 @@ func problemFrom(p *httpapi.Problem) error {
 	case p.Refusal != nil:
 		return refusalOf(p.Refusal)
 	case p.Detail == decide.ErrNotAuthorized.Error():
-		return &decide.Refusal{Reason: decide.ErrNotAuthorized}
+		return &decide.Refusal{Reason: decide.ErrNotAuthorized, Hint: fmt.Sprintf("UID %d is no approver there; the operator can add it under [approvers], and to a workspace", os.Geteuid())}
 	}
 	code, ok := exitCodes()[p.Status]
 	if !ok {

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
@@ -62,7 +62,7 @@ func (c *Client) Follow(ctx context.Context, after int64) (list []approval.Store
 
 // OpenServed connects to a running daemon: of this home, or at the approver socket. It never locks the home.
 func OpenServed(ctx context.Context, a *console.Console) (*Client, error) {
-	if dir, err := config.LocateHome(a.HomeFlag, a.Env); err == nil {
+	if dir, err := home.Find(a); err == nil {
 		c, err := connect(ctx, a, ipc.Layout{Home: dir}.Socket())
 		if err == nil || !isAbsent(err) {
 			return c, err

@@ -33,6 +33,11 @@ type Hello struct {
 	Language   string      `json:"language"`
 	Workspaces []string    `json:"workspaces"` // where the caller sees requests
 	Paused     []ipc.Pause `json:"paused"`
+
+	// For the operator: the file that the daemon serves, and why its last change was refused.
+	Config      string `json:"config,omitempty"`
+	ConfigIssue string `json:"config_issue,omitempty"`
+	ConfigHint  string `json:"config_hint,omitempty"`
 }
 
 var opHello = get("hello", "", "Who the caller is, and what is paused", (*Service).hello)
@@ -42,6 +47,9 @@ func (s *Service) hello(_ context.Context, c *httpapi.Caller, _ *none) (Hello, e
 	h := Hello{PID: os.Getpid(), Home: s.Home.Layout.Home, Operator: c.Operator, Language: c.Language, Workspaces: home.WorkspaceNames(s.Home.Current())}
 	h.Workspaces = slices.DeleteFunc(h.Workspaces, func(ws string) bool { return !c.Sees(ws) })
 	h.Paused = slices.DeleteFunc(paused, func(p ipc.Pause) bool { return p.Workspace != ipc.AllWorkspaces && !c.Sees(p.Workspace) })
+	if c.Operator && s.Serves != nil {
+		h.Config, h.ConfigIssue, h.ConfigHint = s.Serves()
+	}
 	return h, err
 }
 

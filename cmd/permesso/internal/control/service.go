@@ -34,6 +34,8 @@ type Service struct {
 	Redeemed      func(k approval.Key, by, via string)
 	Audit         func(event.Entry) error // returns when the entry is durable
 	Log           func(error)             // errors that an approver may not see
+	// Serves is the configuration that the daemon serves, and why a change of it was refused. nil: no daemon runs.
+	Serves func() (file, issue, hint string)
 
 	// Moved returns the newest position of the log, and a channel that is closed when there is a newer one. nil:
 	// no daemon runs.

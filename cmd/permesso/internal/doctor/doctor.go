@@ -114,13 +114,13 @@ type Doctor struct {
 
 // New locates the home. An unreadable configuration is a finding, not an error.
 func New(a *console.Console, workspace string) (*Doctor, error) {
-	dir, err := config.LocateHome(a.HomeFlag, a.Env)
+	dir, err := home.Find(a)
 	if err != nil {
 		return nil, err
 	}
 	d := &Doctor{app: a, Now: time.Now(), began: time.Now(), UID: os.Getuid()}
 	used := config.Default()
-	if d.file, d.configErr = config.Locate(a.ConfigFlag, a.Env); d.configErr == nil {
+	if d.file, d.configErr = home.FileOf(a, dir); d.configErr == nil {
 		var cfg *config.Config
 		if cfg, d.configErr = home.Reader(a).Load(d.file); d.configErr == nil {
 			used = cfg

@@ -38,9 +38,13 @@ type Home struct {
 	Live   Live // the daemon's configuration after reloads
 }
 
-// Load reads the configuration and locates the state folder.
+// Load locates the state folder and reads its configuration.
 func Load(a *console.Console) (*Home, error) {
-	file, err := config.Locate(a.ConfigFlag, a.Env)
+	dir, err := Find(a)
+	if err != nil {
+		return nil, err
+	}
+	file, err := FileOf(a, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -48,16 +52,12 @@ func Load(a *console.Console) (*Home, error) {
 	if err != nil {
 		return nil, err
 	}
-	home, err := config.LocateHome(a.HomeFlag, a.Env)
-	if err != nil {
-		return nil, err
-	}
-	return New(cfg, home), nil
+	return New(cfg, dir), nil
 }
 
 // Locate returns the home without its configuration.
 func Locate(a *console.Console) (*Home, error) {
-	dir, err := config.LocateHome(a.HomeFlag, a.Env)
+	dir, err := Find(a)
 	return New(nil, dir), err
 }
 

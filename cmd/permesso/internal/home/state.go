@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -119,7 +121,7 @@ func (s *State) Only(workspaces []string) *State {
 	})
 	if s.Health != nil {
 		health := *s.Health
-		health.Issues, health.Notes, health.ConfigSHA256 = []healthIssue{}, nil, "" // shown to the operator only
+		health.Issues, health.Notes, health.Config, health.ConfigSHA256 = []healthIssue{}, nil, "", "" // shown to the operator only
 		st.Health = &health
 		if st.Health.Status == HealthPaused && len(st.Paused) == 0 {
 			st.Health.Status = HealthOK // a workspace that the approver does not see is paused
@@ -152,6 +154,7 @@ type HealthReport struct {
 	Version      string        `json:"version"`
 	StartedAt    time.Time     `json:"started_at"`
 	UpdatedAt    time.Time     `json:"updated_at"`
+	Config       string        `json:"config"` // its path, "" without one
 	ConfigSHA256 string        `json:"config_sha256"`
 	UI           string        `json:"ui,omitzero"` // address of the web UI
 }
@@ -176,11 +179,31 @@ type Health struct {
 
 // NewHealth returns the health of this daemon.
 func (h *Home) NewHealth(version string) *Health {
-	return &Health{
+	s := &Health{
 		file:   h.Layout.Health(),
 		paused: func() bool { list, err := h.Store.Pauses(); return err != nil || len(list) > 0 },
-		report: HealthReport{PID: os.Getpid(), Version: version, StartedAt: time.Now().UTC(), ConfigSHA256: h.Config.SHA256},
+		report: HealthReport{PID: os.Getpid(), Version: version, StartedAt: time.Now().UTC()},
 	}
+	s.report.serve(h.Config)
+	return s
+}
+
+// serve says which configuration is in use.
+func (r *HealthReport) serve(cfg *config.Config) {
+	r.Config, r.ConfigSHA256 = cfg.File, cfg.SHA256
+	if path, err := filepath.Abs(cfg.File); err == nil && cfg.File != "" {
+		r.Config = path
+	}
+}
+
+// Serve says that a configuration is in use now.
+func (h *Health) Serve(cfg *config.Config) { h.Update(func(r *HealthReport) { r.serve(cfg) }) }
+
+// Issue returns an issue by its name, "" if it is not set.
+func (h *Health) Issue(name string) (what, hint string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.issues[name].What, h.issues[name].Hint
 }
 
 // Set adds an issue under a name such as "config" or "disk". Setting it again

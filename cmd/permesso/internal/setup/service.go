@@ -29,12 +29,8 @@ var (
 	systemUser string
 )
 
-// Paths of the system service. Its unit repeats the state folder.
-const (
-	systemConfig = "/etc/permesso/permesso.toml"
-	systemHome   = "/var/lib/permesso"
-	UnitName     = "permesso.service"
-)
+// UnitName is the name of the service's unit.
+const UnitName = "permesso.service"
 
 // unitMark is in the first line of every unit that install writes.
 const unitMark = "Written by: permesso service install"
@@ -61,8 +57,8 @@ func (s *Service) unit() (string, error) {
 }
 
 func (s *Service) unitOfSystem(program string) (string, error) {
-	if s.Console.HomeFlag != "" && s.Console.HomeFlag != systemHome {
-		return "", console.Fail(console.ExitUsage, "mount or link another location there", "--home %s: the system service keeps its state in %s", s.Console.HomeFlag, systemHome)
+	if s.Console.HomeFlag != "" && s.Console.HomeFlag != config.SystemHome {
+		return "", console.Fail(console.ExitUsage, "mount or link another location there", "--home %s: the system service keeps its state in %s", s.Console.HomeFlag, config.SystemHome)
 	}
 	for _, hidden := range []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"} {
 		if strings.HasPrefix(program, hidden) {
@@ -70,7 +66,7 @@ func (s *Service) unitOfSystem(program string) (string, error) {
 				"%s is not visible to the service, which cannot access %s", program, strings.TrimSuffix(hidden, "/"))
 		}
 	}
-	file := systemConfig
+	file := config.SystemFile
 	if s.Console.ConfigFlag != "" {
 		var err error
 		if file, err = filepath.Abs(s.Console.ConfigFlag); err != nil {
@@ -226,8 +222,8 @@ func (s *Service) Install(ctx context.Context) error {
 		}
 		const users = "/etc/sysusers.d/permesso.conf"
 		steps = append(steps, s.write(users, systemUser))
-		if s.Console.ConfigFlag == "" && !exists(filepath.Join(s.Root, systemConfig)) {
-			steps = append(steps, s.write(systemConfig, config.Example()))
+		if s.Console.ConfigFlag == "" && !exists(filepath.Join(s.Root, config.SystemFile)) {
+			steps = append(steps, s.write(config.SystemFile, config.Example()))
 		}
 		steps = append(steps, s.write(s.unitFile(), unit), s.call("systemd-sysusers", users))
 	} else {
@@ -236,7 +232,7 @@ func (s *Service) Install(ctx context.Context) error {
 	steps = append(steps, s.call(s.systemctl("daemon-reload")...))
 	next := strings.Join(s.systemctl("enable", "--now", "permesso"), " ")
 	if s.System {
-		next = "edit " + systemConfig + ", then: " + next
+		next = "edit " + config.SystemFile + ", then: " + next
 	} else {
 		next += "; to run it without a login: loginctl enable-linger"
 	}
@@ -259,7 +255,7 @@ func (s *Service) Uninstall(ctx context.Context) error {
 	kept := "kept: the configuration and the state folder"
 	if s.System {
 		steps = append(steps, s.remove("/etc/sysusers.d/permesso.conf"))
-		kept = "kept: " + systemConfig + ", " + systemHome + ", the user permesso"
+		kept = "kept: " + config.SystemFile + ", " + config.SystemHome + ", the user permesso"
 	}
 	return s.do(ctx, append(steps, s.call(s.systemctl("daemon-reload")...)), kept)
 }

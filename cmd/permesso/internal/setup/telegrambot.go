@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/permesso-dev/permesso/chat/telegram"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -108,7 +109,7 @@ func (m *Telegram) daemonUser() account {
 			return owner
 		}
 	}
-	if u, err := user.Lookup("permesso"); err == nil && m.home.Config.File == systemConfig && os.Geteuid() == 0 {
+	if u, err := user.Lookup("permesso"); err == nil && m.home.Config.File == config.SystemFile && os.Geteuid() == 0 {
 		uid, bad := strconv.Atoi(u.Uid)
 		gid, worse := strconv.Atoi(u.Gid)
 		if bad == nil && worse == nil {
