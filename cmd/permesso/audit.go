@@ -101,7 +101,7 @@ func (a *app) auditProveCmd() *cobra.Command {
 }
 
 func (a *app) auditProve(typed, kind string) error {
-	h, err := home.Locate(a.Console)
+	h, err := home.Existing(a.Console)
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (a *app) auditKeysCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "keys", Short: "List the public keys that sign receipts and the log, newest first", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			h, err := home.Locate(a.Console)
+			h, err := home.Existing(a.Console)
 			if err != nil {
 				return err
 			}

@@ -21,7 +21,7 @@ import (
 
 // newestCheckpoint is the newest signed checkpoint of the log.
 func (a *app) newestCheckpoint() (*audit.Checkpoint, error) {
-	h, err := home.Locate(a.Console)
+	h, err := home.Existing(a.Console)
 	if err != nil {
 		return nil, err
 	}

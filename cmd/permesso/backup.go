@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,9 +116,7 @@ func (a *app) backup(ctx context.Context, dir string) error {
 		return err
 	}
 	r := &backupResult{Dir: dir, flags: doctor.GivenFlags(a.Console)}
-	if r.Config, err = home.FileOf(a.Console, from); err != nil {
-		return err
-	}
+	r.Config, _ = home.FileOf(a.Console, from) // what it holds is not needed
 	c := &ipc.Copy{FS: ipc.OS(), From: ipc.Layout{Home: from}, To: dir}
 	if err := c.Prepare(); err != nil {
 		return err
@@ -153,6 +152,7 @@ func (a *app) copyHome(ctx context.Context, d *control.Client, c *ipc.Copy, r *b
 	if !sameFolder(d.Home, c.From.Home) {
 		return console.Fail(console.ExitError, "name it: --home "+d.Home, "the daemon that answers has its HOME in %s", d.Home)
 	}
+	r.Config = cmp.Or(d.Config, r.Config)
 	drawn := time.Time{}
 	c.Step = func() {
 		if now := time.Now(); now.Sub(drawn) > 100*time.Millisecond {

@@ -57,7 +57,11 @@ func (a *app) namedConfig(pos []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return home.FileOf(a.Console, dir)
+	file, err := home.FileOf(a.Console, dir)
+	if home.Outdated(dir, file) {
+		a.Tell("permesso status says so if it refused the change", "the daemon does not serve %s as it is now", file)
+	}
+	return file, err
 }
 
 func (a *app) checkConfig(pos []string) error {
@@ -104,6 +108,9 @@ func (a *app) checkConfig(pos []string) error {
 }
 
 func (a *app) showConfig(effective bool) error {
+	if _, err := a.namedConfig(nil); err != nil {
+		return err
+	}
 	h, err := home.Load(a.Console)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -101,6 +102,9 @@ func (a *app) readDecision() (*decisionInput, error) {
 		return nil, err
 	}
 	w := &decisionInput{}
+	if len(bytes.TrimSpace(b)) == 0 {
+		return nil, console.Fail(console.ExitUsage, "permesso decide --help shows the format", "no decision on standard input")
+	}
 	if err := json.Unmarshal(b, w, json.RejectUnknownMembers(true)); err != nil {
 		return nil, console.Fail(console.ExitUsage, "permesso decide --help shows the format", "parse decision from standard input: %w", err)
 	}

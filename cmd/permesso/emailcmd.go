@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -39,9 +37,9 @@ func (a *app) emailDeliverCmd() *cobra.Command {
 			case err == nil:
 				return nil
 			case errors.Is(err, mailbox.ErrNoMail):
-				return &console.Error{Code: exDataErr, Err: err}
+				return console.Wrap(exDataErr, err, "give the message on standard input")
 			}
-			return &console.Error{Code: exTempFail, Err: err}
+			return console.Wrap(exTempFail, err, console.HintFor(err))
 		},
 	}
 }
@@ -49,12 +47,9 @@ func (a *app) emailDeliverCmd() *cobra.Command {
 // deliver does not read the configuration, so that an error there does not
 // bounce emails.
 func (a *app) deliver() error {
-	h, err := home.Locate(a.Console)
+	h, err := home.Existing(a.Console)
 	if err != nil {
 		return err
-	}
-	if _, err := os.Stat(h.Layout.Keys()); err != nil {
-		return fmt.Errorf("no daemon for this user in %s", h.Layout.Home)
 	}
 	if err := h.ActAsOwner(); err != nil {
 		return err

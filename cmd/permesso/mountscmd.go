@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -9,21 +12,36 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 )
 
+// workspaceWithFolders is a workspace of the configuration. If that cannot be read, it is one
+// whose folders exist.
+func (a *app) workspaceWithFolders(ws string) (*home.Home, string, error) {
+	h, err := home.Load(a.Console)
+	if err != nil {
+		located, homeErr := home.Existing(a.Console)
+		if homeErr != nil {
+			return nil, "", err
+		}
+		names, listErr := located.Store.Workspaces(context.Background())
+		if listErr != nil || !slices.Contains(names, ws) {
+			return nil, "", err
+		}
+		a.Tell(console.HintFor(err), "%v", err)
+		return located, ws, nil
+	}
+	if ws, err = control.ChooseWorkspace(h, ws); err == nil && h.Config.Workspaces[ws].NoFolder {
+		err = console.Fail(console.ExitRefused, "permesso key create "+ws, "workspace '%s' has folder = false", ws)
+	}
+	return h, ws, err
+}
+
 func (a *app) mountsCmd() *cobra.Command {
 	var form string
 	c := &cobra.Command{
 		Use: "mounts WORKSPACE", Short: "Print the mounts of an agent's container", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, pos []string) error {
-			h, err := home.Load(a.Console)
+			h, ws, err := a.workspaceWithFolders(pos[0])
 			if err != nil {
 				return err
-			}
-			ws, err := control.ChooseWorkspace(h, pos[0])
-			if err != nil {
-				return err
-			}
-			if h.Config.Workspaces[ws].NoFolder {
-				return console.Fail(console.ExitRefused, "permesso key create "+ws, "workspace '%s' has folder = false", ws)
 			}
 			list := sandbox.Mounts(h.Layout, ws)
 			text, err := list.Form(form)

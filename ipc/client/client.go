@@ -44,6 +44,7 @@ import (
 	"path/filepath"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/watcher"
 )
 
@@ -101,6 +102,9 @@ func (f Files) CancelByID(id string) error {
 func (f Files) put(name string, b []byte) error {
 	temp := filepath.Join(f.Requests, "."+name+"."+NewID()[:8])
 	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrNotExist) {
+		return hints.Add(fmt.Errorf("the folder of requests %s: %w", f.Requests, fs.ErrNotExist), "mount it into the sandbox: permesso mounts WORKSPACE prints the mounts; or name it: --requests DIR")
+	}
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/receipt"
@@ -101,7 +102,11 @@ func (a *Console) ReadFile(name string) ([]byte, error) {
 	if name == "-" {
 		return io.ReadAll(a.In)
 	}
-	return os.ReadFile(name)
+	b, err := os.ReadFile(name)
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		err = Wrap(ExitError, fmt.Errorf("read %s: %w", name, pe.Err), "check the name of the file; - is standard input")
+	}
+	return b, err
 }
 
 // Status draws a line on a terminal over the last one; "" erases it.
@@ -218,7 +223,11 @@ func HintFor(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok && e.hint != "" {
 		return e.hint
 	}
-	return Hints(hints.Of(err), commandHint(err))
+	hint := Hints(hints.Of(err), commandHint(err))
+	if hint == "" && errors.Is(err, config.ErrInvalid) {
+		hint = "man permesso.toml explains each key"
+	}
+	return hint
 }
 
 // Hints joins hints; empty ones are left out.

@@ -355,7 +355,7 @@ var opResume = del("resume", "/pauses", "Resume paused executions", (*Service).r
 // configuration nor keys: a pause must work when they are broken.
 func (s *Service) pauseTarget(ctx context.Context, c *httpapi.Caller, ws string) (string, error) {
 	if ws == "" && !c.Operator || ws != "" && !c.Sees(ws) {
-		return "", &decide.Refusal{Reason: decide.ErrNotAuthorized}
+		return "", &decide.Refusal{Reason: decide.ErrNotAuthorized, Hint: "name one of your workspaces: " + strings.Join(c.Workspaces, ", ")}
 	}
 	// A HOME of an earlier version lacks the folder of pauses.
 	if err := s.Home.Layout.PrepareHome(s.Home.FS); err != nil || ws == "" {
@@ -435,6 +435,7 @@ func (s *Service) Resume(ctx context.Context, c *httpapi.Caller, ws string) (out
 		out.Still = &still
 	}
 	out.Left, err = s.Home.Store.Pauses()
+	out.Left = slices.DeleteFunc(out.Left, func(p ipc.Pause) bool { return p.Workspace != ipc.AllWorkspaces && !c.Sees(p.Workspace) })
 	return out, err
 }
 

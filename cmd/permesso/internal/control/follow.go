@@ -60,6 +60,14 @@ func (c *Client) Follow(ctx context.Context, after int64) (list []approval.Store
 	return list, d.At, err
 }
 
+// Greet returns an error if the daemon of a HOME takes connections and does not answer.
+func Greet(ctx context.Context, a *console.Console, h *home.Home) error {
+	if _, err := connect(ctx, a, h.Layout.Socket()); isSilent(err) {
+		return silent(h, h.HealthAt(time.Now()))
+	}
+	return nil
+}
+
 // OpenServed connects to a running daemon: of this home, or at the approver socket. It never locks the home.
 func OpenServed(ctx context.Context, a *console.Console) (*Client, error) {
 	if dir, err := home.Find(a); err == nil {

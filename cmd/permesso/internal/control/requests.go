@@ -435,7 +435,7 @@ func (s *Service) acknowledge(_ context.Context, c *httpapi.Caller, in *struct{ 
 	case err != nil:
 		return nil, err
 	case alarm == nil:
-		return nil, console.Fail(console.ExitRefused, "", "the audit log has no alarm")
+		return nil, console.Fail(console.ExitRefused, "permesso audit verify checks the log", "the audit log has no alarm")
 	case strings.TrimSpace(in.Body.Reason) == "":
 		return nil, console.Fail(console.ExitUsage, "permesso audit acknowledge --reason TEXT", "the reason is empty")
 	}

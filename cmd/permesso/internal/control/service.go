@@ -93,7 +93,7 @@ func (o operation[I, O]) serve(s *Service) httpapi.LocalOperation {
 
 func (o operation[I, O]) run(ctx context.Context, s *Service, c *httpapi.Caller, in *I) (out O, err error) {
 	if o.operator && !c.Operator {
-		return out, &decide.Refusal{Reason: decide.ErrNotAuthorized}
+		return out, &decide.Refusal{Reason: decide.ErrNotAuthorized, Hint: "only the daemon's operator may do this: its user, or root with --home " + s.Home.Layout.Home}
 	}
 	return o.do(s, ctx, c, in)
 }

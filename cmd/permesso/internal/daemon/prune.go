@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -92,19 +93,31 @@ func sizeOf(n int64) string {
 	return fmt.Sprintf("%d MiB", n>>20)
 }
 
+// served reports whether a daemon runs. It needs no configuration, and creates no lock file.
+func served(a *console.Console) (bool, error) {
+	h, err := home.Existing(a)
+	if err != nil {
+		return false, err
+	}
+	if _, err := os.Stat(h.Layout.Lock()); err != nil {
+		return false, nil //nolint:nilerr // no daemon has run there
+	}
+	return h.Served()
+}
+
 // Prune removes what is older than its retention, unless a daemon runs. trust skips
 // the check of the clock.
 func Prune(ctx context.Context, a *console.Console, trust bool) error {
-	h, _, err := home.Open(a)
-	if err != nil {
-		return err
-	}
-	running, err := h.Served()
+	running, err := served(a)
 	if err != nil {
 		return err
 	}
 	if running {
 		return a.Print(pruneResult{Running: true}, "The daemon is running. It prunes every hour.")
+	}
+	h, _, err := home.Open(a)
+	if err != nil {
+		return err
 	}
 	if err := audit.CheckClock(h.FS, h.Layout.Audit(), time.Now()); err != nil && !trust {
 		if _, jumped := errors.AsType[*audit.ClockJump](err); !jumped {
@@ -218,7 +231,7 @@ func (p *pruner) reportHold(leap *audit.ClockJump, rest func() error) {
 
 // Sweep processes due work once. The daemon must be stopped.
 func Sweep(a *console.Console) error {
-	h, err := home.Load(a)
+	h, _, err := home.Open(a)
 	if err != nil {
 		return err
 	}

@@ -79,6 +79,9 @@ type server struct {
 
 // Serve runs the daemon until ctx ends.
 func Serve(ctx context.Context, a *console.Console, script string, to io.Writer) error {
+	if err := home.CheckNew(a); err != nil {
+		return err
+	}
 	a.Serving = true
 	h, err := home.Load(a)
 	if err != nil {

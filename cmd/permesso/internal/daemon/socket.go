@@ -141,7 +141,7 @@ func (s *server) controlService() *control.Service {
 		Redeemed: func(k approval.Key, by, via string) {
 			s.audit.Note(event.Entry{Event: event.Redeemed, Workspace: k.Workspace, RequestID: k.ID, By: by, Via: via})
 		},
-		Audit:       func(e event.Entry) error { return s.audit.Append(e) },
+		Audit: func(e event.Entry) error { return s.audit.Append(e) },
 		Serves: func() (file, issue, hint string) {
 			issue, hint = s.health.Issue("config")
 			return s.health.Current().Config, issue, hint

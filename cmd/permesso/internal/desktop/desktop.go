@@ -58,7 +58,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 	defer stop()
 	bus, err := dbus.ConnectSessionBus()
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNoBus, err)
+		return ErrNoBus // the library says which program it could not start
 	}
 	defer bus.Close()
 	n.bus, n.object, n.shown = bus, bus.Object(busName, objectPath), map[approval.Key]uint32{}

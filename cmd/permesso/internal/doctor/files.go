@@ -16,6 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/receipt"
@@ -92,8 +93,8 @@ func (d *Doctor) checkSecrets() (list []Finding) {
 // checkHome checks that the home exists and that this user can read it.
 func (d *Doctor) checkHome(context.Context) []Finding {
 	if !d.exists {
-		return failure("no daemon for this user in "+console.OneLine(d.Layout.Home),
-			"run permesso init, then permesso serve; or name another --home")
+		_, err := home.Existing(d.app)
+		return findingsOf(SeverityError, "", err)
 	}
 	switch uid := os.Getuid(); {
 	case uid != 0 && uid != d.UID:

@@ -17,6 +17,7 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -25,7 +26,7 @@ import (
 
 // checkDaemon checks whether a daemon runs, which process it is, and whether
 // it has read the current configuration.
-func (d *Doctor) checkDaemon(context.Context) []Finding {
+func (d *Doctor) checkDaemon(ctx context.Context) []Finding {
 	// Do not create the lock file: the daemon's user could not open ours.
 	if _, err := os.Lstat(d.Layout.Lock()); err != nil {
 		return notice("the daemon is not running and never ran here", "permesso serve")
@@ -36,6 +37,9 @@ func (d *Doctor) checkDaemon(context.Context) []Finding {
 	}
 	if d.running = running; !running {
 		return notice("the daemon is not running: decisions take effect when it starts", "permesso serve")
+	}
+	if err := control.Greet(ctx, d.app, d.Home); err != nil {
+		return findingsOf(SeverityError, "", err)
 	}
 	p, known := findDaemon(d.Layout.Lock())
 	list := append(d.reportedHealth(), d.staleConfig(p.started)...)

@@ -33,7 +33,7 @@ func Probe(c *console.Console) error {
 	}
 	var q probeInput
 	if err := json.Unmarshal(b, &q); err != nil {
-		return fmt.Errorf("parse probe input: %w", err)
+		return console.Fail(console.ExitUsage, "permesso doctor runs it, in the agent's sandbox", "standard input is not what doctor gives to its probe")
 	}
 	if os.Getenv(remountOnly) != "" {
 		return c.Print(q.remount(), "")

@@ -1,12 +1,15 @@
 package home
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"syscall"
 
+	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
@@ -18,15 +21,32 @@ func Named(a *console.Console) bool { return a.HomeFlag != "" || a.Env("PERMESSO
 // Find returns the folder of the HOME that a command means: the named one, else the user's own.
 // If the user has none, it is that of this machine's daemon, if the user may read it.
 func Find(a *console.Console) (string, error) {
+	dir, machine, err := find(a)
+	if machine {
+		a.Tell("", "this machine's daemon is meant: its HOME is %s", dir)
+	}
+	return dir, err
+}
+
+// CheckNew refuses another HOME beside that of this machine's daemon, unless it is named.
+func CheckNew(a *console.Console) error {
+	dir, machine, err := find(a)
+	if machine {
+		return console.Fail(console.ExitRefused, "edit "+config.SystemFile+", then systemctl start permesso; for another daemon name its HOME: --home DIR",
+			"this machine has a daemon already, in %s", dir)
+	}
+	return err
+}
+
+func find(a *console.Console) (dir string, machine bool, err error) {
 	own, err := config.LocateHome(a.HomeFlag, a.Env)
 	if a.Serving || Named(a) || a.Env("PERMESSO_SOCKET") != "" || err == nil && !isAbsent(own) {
-		return own, err
+		return own, false, err
 	}
 	if _, openErr := os.ReadDir(ipc.Layout{Home: config.SystemHome}.Keys()); openErr != nil {
-		return own, err
+		return own, false, err
 	}
-	a.Tell("", "this machine's daemon is meant: its HOME is %s", config.SystemHome)
-	return config.SystemHome, nil
+	return config.SystemHome, true, nil
 }
 
 // isAbsent reports whether a folder holds no HOME.
@@ -41,6 +61,9 @@ func FileOf(a *console.Console, dir string) (string, error) {
 	if a.Serving || a.ConfigFlag != "" || a.Env("PERMESSO_CONFIG") != "" {
 		return config.Locate(a.ConfigFlag, a.Env)
 	}
+	if err := check(a, dir); errors.Is(err, fs.ErrPermission) {
+		return "", err
+	}
 	served := ""
 	var r HealthReport
 	if b, err := os.ReadFile(ipc.Layout{Home: dir}.Health()); err == nil && json.Unmarshal(b, &r) == nil {
@@ -52,5 +75,53 @@ func FileOf(a *console.Console, dir string) (string, error) {
 	if _, err := os.Stat(served); served != "" && (err == nil || r.PID != 0 && !errors.Is(syscall.Kill(r.PID, 0), syscall.ESRCH)) {
 		return config.Locate(served, a.Env)
 	}
-	return config.Locate("", a.Env)
+	file, err := config.Locate("", a.Env)
+	if file == "" && err == nil && isAbsent(dir) && Socket(a) != "" {
+		return "", check(a, dir) // the defaults are not what that daemon serves
+	}
+	return file, err
+}
+
+// Socket returns the approver socket that the user named, or that of this machine; "" if there is none.
+func Socket(a *console.Console) string {
+	path := cmp.Or(a.Env("PERMESSO_SOCKET"), config.DefaultSocket)
+	if info, err := os.Stat(path); err != nil || info.Mode()&fs.ModeSocket == 0 {
+		return ""
+	}
+	return path
+}
+
+// Existing is Locate for a command that reads the HOME itself.
+func Existing(a *console.Console) (*Home, error) {
+	h, err := Locate(a)
+	if err == nil {
+		err = check(a, h.Layout.Home)
+	}
+	return h, err
+}
+
+// check says why the user has no HOME in a folder.
+func check(a *console.Console, dir string) error {
+	switch _, err := os.ReadDir(ipc.Layout{Home: dir}.Keys()); {
+	case errors.Is(err, fs.ErrPermission):
+		return console.Wrap(console.ExitError, fmt.Errorf("read %s: %w", dir, fs.ErrPermission), "it belongs to another user: its operator runs this command, or root")
+	case !isAbsent(dir):
+		return nil
+	case Socket(a) != "":
+		return console.Fail(console.ExitError, "this command reads the HOME of that daemon: its operator runs it, or root, with --home DIR",
+			"%w in %s; the daemon at %s is another user's", ErrNoDaemon, dir, Socket(a))
+	}
+	return NoDaemon(dir)
+}
+
+// Outdated reports whether a running daemon of a HOME serves something else than is in its
+// configuration now.
+func Outdated(dir, file string) bool {
+	var r HealthReport
+	b, err := os.ReadFile(ipc.Layout{Home: dir}.Health())
+	if err != nil || json.Unmarshal(b, &r) != nil || errors.Is(syscall.Kill(r.PID, 0), syscall.ESRCH) {
+		return false
+	}
+	b, err = os.ReadFile(file)
+	return r.Config == file && (err != nil || approval.Digest(b) != r.ConfigSHA256)
 }

@@ -46,8 +46,8 @@ func Sandboxes() []string { return []string{"bwrap", "docker", "podman", "compos
 
 // Init writes what is missing and prints the next steps.
 func Init(ctx context.Context, a *console.Console, b Options, ask bool) error {
-	if dir, err := home.Find(a); err == nil && dir == config.SystemHome && !home.Named(a) {
-		return console.Fail(console.ExitRefused, "edit "+config.SystemFile+"; for another daemon: permesso init --home DIR", "this machine has a daemon already, in %s", dir)
+	if err := home.CheckNew(a); err != nil {
+		return err
 	}
 	file, err := configToWrite(a)
 	if err != nil {
