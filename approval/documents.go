@@ -282,6 +282,7 @@ type Decision struct {
 	RunBefore     time.Time `json:"run_before,omitzero"`
 	DecidedBy     string    `json:"decided_by"`
 	DecidedByID   string    `json:"decided_by_id"`
+	ClaimedBy     string    `json:"claimed_by,omitzero"` // who has decided, as the host program said that DecidedBy ran
 	Via           string    `json:"via"`
 	DecidedAt     time.Time `json:"decided_at"`
 }

@@ -120,7 +120,7 @@ func (d *Decider) compose(a decide.Input, p *approval.Pending, sha string) (*app
 		Version: approval.Version, RequestID: a.Key.ID, Approved: a.Verdict == approval.Approved,
 		Verdict: a.Verdict, Code: a.Code, Scope: a.Scope, Note: a.Note, Override: a.Override,
 		Feedback: a.Feedback, Answer: a.Text, Commands: pattern, PendingSHA256: sha,
-		DecidedBy: name, DecidedByID: a.By.StableID(), Via: a.Via, DecidedAt: now,
+		DecidedBy: name, DecidedByID: a.By.StableID(), ClaimedBy: a.ClaimedBy, Via: a.Via, DecidedAt: now,
 	}
 	if dec.Approved {
 		after := DefaultRunBefore

@@ -152,6 +152,7 @@ func (c *Client) Decide(ctx context.Context, a decide.Input) (*approval.Decision
 	d, err := call(ctx, c, opDecide, decideBody{OneQuery{a.Key.Workspace, a.Key.ID}, VerdictBody{
 		PendingSHA256: a.PendingSHA256, Verdict: a.Verdict, Code: a.Code, Scope: a.Scope,
 		Note: a.Note, Override: a.Override, Feedback: a.Feedback, Answer: a.Text, Commands: a.Commands,
+		ClaimedBy: a.ClaimedBy,
 	}})
 	return decided(d, a.Key, err)
 }

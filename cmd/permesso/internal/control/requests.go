@@ -220,6 +220,7 @@ type VerdictBody struct {
 	Feedback      string           `json:"feedback,omitempty"`
 	Answer        string           `json:"answer,omitempty"`
 	Commands      string           `json:"commands,omitempty"`
+	ClaimedBy     string           `json:"claimed_by,omitempty"`
 }
 
 // Input is the decision as a decider takes it. The caller adds the person.
@@ -227,6 +228,7 @@ func (b VerdictBody) Input(k approval.Key) decide.Input {
 	return decide.Input{
 		Key: k, PendingSHA256: b.PendingSHA256, Verdict: b.Verdict, Code: b.Code, Scope: b.Scope,
 		Note: b.Note, Override: b.Override, Feedback: b.Feedback, Text: b.Answer, Commands: b.Commands,
+		ClaimedBy: b.ClaimedBy,
 	}
 }
 
