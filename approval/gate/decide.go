@@ -81,11 +81,11 @@ func (d *Decider) Decide(ctx context.Context, a decide.Input) (*approval.Decisio
 	return dec, nil
 }
 
-// Cancel cancels a pending request for the operator. It is neither an approval nor a
+// Cancel cancels a pending request for the operator, with the reason in Feedback. It is neither an approval nor a
 // denial, and nothing runs.
 func (d *Decider) Cancel(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	c := *d
-	c.isCancel, a.Verdict = true, approval.Cancelled
+	c.isCancel, a.Verdict, a.Feedback = true, approval.Cancelled, approval.CancelReason(a.Feedback)
 	return c.Decide(ctx, a)
 }
 

@@ -153,7 +153,11 @@ func (a *app) showRecord(style chat.Style, s control.Story) {
 		fmt.Fprintf(a.Out, "decision: %s by %s via %s%s\n", d.Verdict, chat.Escape(d.DecidedBy), d.Via, claim)
 		a.printFact("note", plain(d.Note))
 		a.printFact("override", plain(d.Override))
-		a.printFact("feedback", plain(d.Feedback))
+		if d.Verdict == approval.Cancelled && d.Feedback != "" {
+			a.printFact("reason", style.Quoted(about, d.Feedback))
+		} else {
+			a.printFact("feedback", plain(d.Feedback))
+		}
 		a.printFact("answer", plain(d.Answer))
 	}
 	if resp, err := approval.ParseResponse(rec.Response); err == nil {
