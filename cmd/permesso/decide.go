@@ -325,25 +325,6 @@ func findStory(ctx context.Context, c *control.Client, typed string, ans *decide
 	return s, err
 }
 
-// cancelWaiting cancels a request as the operator, with or without a running daemon.
-func (a *app) cancelWaiting(ctx context.Context, typed string) error {
-	return a.ask(ctx, func(c *control.Client) error {
-		if !c.Operator {
-			return console.Fail(console.ExitRefused, "permesso deny "+typed, "only the operator of the daemon can cancel a pending request")
-		}
-		var ans decide.Input
-		w, err := findWaiting(ctx, c, typed, &ans)
-		if err != nil {
-			return err
-		}
-		d, err := c.Cancel(ctx, ans)
-		if err != nil {
-			return err
-		}
-		return a.Print(d, confirmation(c, d, w))
-	})
-}
-
 func confirmation(c *control.Client, d *approval.Decision, w *approval.StoredPending) string {
 	what, undo := d.RequestID, ""
 	if w != nil {

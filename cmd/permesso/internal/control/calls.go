@@ -157,9 +157,9 @@ func (c *Client) Decide(ctx context.Context, a decide.Input) (*approval.Decision
 	return decided(d, a.Key, err)
 }
 
-// Cancel cancels a pending request as the operator.
+// Cancel cancels a pending request as the operator, with the reason in Feedback.
 func (c *Client) Cancel(ctx context.Context, a decide.Input) (*approval.Decision, error) {
-	d, err := call(ctx, c, opCancel, cancelQuery{OneQuery{a.Key.Workspace, a.Key.ID}, a.PendingSHA256})
+	d, err := call(ctx, c, opCancel, cancelQuery{OneQuery{a.Key.Workspace, a.Key.ID}, a.PendingSHA256, a.Feedback})
 	return decided(d, a.Key, err)
 }
 

@@ -261,10 +261,11 @@ var opCancel = del("cancel", "/requests/{workspace}/{id}", "Cancel a pending req
 type cancelQuery struct {
 	OneQuery
 	PendingSHA256 string `query:"pending_sha256" doc:"Cancel only the pending with this digest."`
+	Reason        string `query:"reason" doc:"Why, for the agent and the approvers."`
 }
 
 func (s *Service) cancel(ctx context.Context, c *httpapi.Caller, in *cancelQuery) ([]byte, error) {
-	d, err := s.Decider.Cancel(ctx, decide.Input{Key: in.key(), PendingSHA256: in.PendingSHA256, By: c.Person, Via: c.Via})
+	d, err := s.Decider.Cancel(ctx, decide.Input{Key: in.key(), PendingSHA256: in.PendingSHA256, Feedback: in.Reason, By: c.Person, Via: c.Via})
 	if err != nil {
 		return nil, err
 	}
