@@ -282,8 +282,27 @@ type Decision struct {
 	RunBefore     time.Time `json:"run_before,omitzero"`
 	DecidedBy     string    `json:"decided_by"`
 	DecidedByID   string    `json:"decided_by_id"`
+	ClaimedBy     string    `json:"claimed_by,omitzero"` // who has decided, as the host program said that DecidedBy ran
 	Via           string    `json:"via"`
 	DecidedAt     time.Time `json:"decided_at"`
+}
+
+// ByAgent reports whether the agent itself cancelled its request.
+func (d *Decision) ByAgent() bool {
+	return d.Verdict == Cancelled && (d.DecidedByID == "agent" || strings.HasPrefix(d.DecidedByID, "client:"))
+}
+
+// MaxCancelReason is the maximum length of the reason of a cancel, in bytes.
+const MaxCancelReason = 300
+
+// CancelReason is the reason of a cancel in the form in which it is kept: UTF-8, and cut if it
+// is too long.
+func CancelReason(text string) string {
+	text = strings.ToValidUTF8(strings.TrimSpace(text), "\uFFFD")
+	if len(text) > MaxCancelReason {
+		text = strings.ToValidUTF8(text[:MaxCancelReason], "") + "…"
+	}
+	return text
 }
 
 // Encode returns the body to be sealed.

@@ -195,7 +195,7 @@ func TestEncodeIsDeterministic(t *testing.T) {
 // version lack.
 func TestDocumentsWriteEveryKey(t *testing.T) {
 	mayBeMissing := map[string]bool{
-		"run_before": true, "decided_at": true, "started_at": true, "commands": true,
+		"run_before": true, "decided_at": true, "started_at": true, "commands": true, "claimed_by": true,
 		"runs": true, "summary_parts": true, "own_domains": true, "object_size": true, "before": true, "offers": true,
 	}
 	for _, doc := range documents() {

@@ -20,7 +20,7 @@ type Doc string
 // The documents of one request, in the letters of the state table.
 const (
 	DocRequest  Doc = "request"  // Q
-	DocCancel   Doc = "cancel"   // X, content never read
+	DocCancel   Doc = "cancel"   // X; its content is at most a reason
 	DocPending  Doc = "pending"  // P
 	DocDecision Doc = "decision" // D
 	DocClaim    Doc = "receipt"  // R

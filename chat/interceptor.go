@@ -248,11 +248,14 @@ func (t replier) decisionInput(cmd Command) decide.Input {
 	return a
 }
 
-// AnswersFromFacts reports whether a message is a question that is answered without the agent: the
-// request goes on waiting.
-func (ic *Interceptor) AnswersFromFacts(m Message) bool {
+// AnswerFromFacts answers a question about a card without the agent, "" if the facts do not
+// suffice or it is for the agent. The request goes on waiting.
+func (ic *Interceptor) AnswerFromFacts(m Message) string {
 	cmd := m.Command()
-	return cmd.Kind == Question && !cmd.ToAgent && ic.newReplier(m).factsText(cmd.Text) != ""
+	if cmd.Kind != Question || cmd.ToAgent {
+		return ""
+	}
+	return ic.newReplier(m).factsText(cmd.Text)
 }
 
 // factsText answers a question from the ruling, the invocation and the evidence, "" if they do

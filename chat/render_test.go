@@ -652,6 +652,14 @@ func TestOutcome(t *testing.T) {
 	} {
 		require.Equal(t, want, Style{}.Outcome(rec))
 	}
+	cancelled := record(approval.StatusCancelled, str("agent"), str("Cancelled before a decision"))
+	resp, err := approval.ParseResponse(cancelled.Response)
+	require.NoError(t, err)
+	resp.Feedback = str("done\n\u202e" + strings.Repeat("x", 2*maxValue))
+	cancelled.Response, err = resp.Encode()
+	require.NoError(t, err)
+	require.Regexp(t, `^a7f3b2c1 · cancelled · by agent \(agent\) · Cancelled before a decision · "done\\n\\u\{202E\}x+"$`, Style{}.Outcome(cancelled))
+	require.Less(t, len(Style{}.Outcome(cancelled)), 2*maxValue+100, "it is cut")
 	asked := record(approval.StatusDenied, nil, nil)
 	asked.Pending = approval.Raw(`{"version":1,"short_id":"d4e5f6a7","mac":"00"}`)
 	require.Equal(t, "d4e5f6a7 · denied", Style{}.Outcome(asked), "as on its card")

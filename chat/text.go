@@ -292,6 +292,13 @@ func (s Style) OneLine(p *approval.Pending, text string) string {
 	return r.text(text)
 }
 
+// Quoted renders a text about p on one line in quotation marks, escaped and without any secret.
+func (s Style) Quoted(p *approval.Pending, text string) string {
+	r := s.renderer(p)
+	r.anySecret = true
+	return r.quote(text)
+}
+
 // Lines renders a text about p on as many lines as it has, escaped and without any secret.
 func (s Style) Lines(p *approval.Pending, text string) []string {
 	r := s.renderer(p)
@@ -314,6 +321,9 @@ func (s Style) Outcome(rec *approval.Record) string {
 	if resp.Error != nil && rec.Status != approval.StatusDenied && (rec.Status != approval.StatusExpired || approved) {
 		r := s.renderer(&approval.Pending{})
 		line += Format(w.SettledError, "error", r.short(*resp.Error))
+	}
+	if rec.Status == approval.StatusCancelled && resp.Feedback != nil {
+		line += Format(w.SettledError, "error", s.Quoted(&approval.Pending{}, clip(*resp.Feedback, maxValue)))
 	}
 	return line
 }

@@ -99,20 +99,32 @@ func (s *Store) Read(ctx context.Context, d approval.Doc, k approval.Key) (b []b
 	case approval.DocRequest:
 		return s.readRequest(k)
 	case approval.DocCancel:
-		r, err := s.requests(k.Workspace)
-		if err != nil {
-			return nil, err
-		}
-		ok, err := r.Stat(k.ID + cancelSuffix)
-		if err == nil && !ok {
-			err = fs.ErrNotExist
-		}
-		return nil, err
+		return s.readCancel(k)
 	}
 	if b, ok := s.readLate(d, k); ok {
 		return b, nil
 	}
 	return s.FS.ReadFile(s.path(d, k), maxDocument)
+}
+
+// maxCancel is how much of a cancel is read, in bytes.
+const maxCancel = 4 << 10
+
+// readCancel returns the content of a cancel. One that cannot be read cancels all the same.
+func (s *Store) readCancel(k approval.Key) ([]byte, error) {
+	r, err := s.requests(k.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	ok, err := r.Stat(k.ID + cancelSuffix)
+	if err == nil && !ok {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, err
+	}
+	b, _ := r.Read(k.ID+cancelSuffix, maxCancel)
+	return b, nil
 }
 
 // Stat returns the info of a document's file without reading it: another file is another

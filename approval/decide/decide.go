@@ -23,6 +23,7 @@ type Input struct {
 	Feedback      string // a reason, or what request_more asks for
 	Text          string // the answer to a question
 	Commands      string // of code 6, at a local entrance: the command pattern to remember; "": the same request
+	ClaimedBy     string // who has decided, as a host program says
 	By            approval.Person
 	Via           string // terminal, cli, telegram, email, web, rest
 }

@@ -81,11 +81,11 @@ func (d *Decider) Decide(ctx context.Context, a decide.Input) (*approval.Decisio
 	return dec, nil
 }
 
-// Cancel cancels a pending request for the operator. It is neither an approval nor a
+// Cancel cancels a pending request for the operator, with the reason in Feedback. It is neither an approval nor a
 // denial, and nothing runs.
 func (d *Decider) Cancel(ctx context.Context, a decide.Input) (*approval.Decision, error) {
 	c := *d
-	c.isCancel, a.Verdict = true, approval.Cancelled
+	c.isCancel, a.Verdict, a.Feedback = true, approval.Cancelled, approval.CancelReason(a.Feedback)
 	return c.Decide(ctx, a)
 }
 
@@ -120,7 +120,7 @@ func (d *Decider) compose(a decide.Input, p *approval.Pending, sha string) (*app
 		Version: approval.Version, RequestID: a.Key.ID, Approved: a.Verdict == approval.Approved,
 		Verdict: a.Verdict, Code: a.Code, Scope: a.Scope, Note: a.Note, Override: a.Override,
 		Feedback: a.Feedback, Answer: a.Text, Commands: pattern, PendingSHA256: sha,
-		DecidedBy: name, DecidedByID: a.By.StableID(), Via: a.Via, DecidedAt: now,
+		DecidedBy: name, DecidedByID: a.By.StableID(), ClaimedBy: a.ClaimedBy, Via: a.Via, DecidedAt: now,
 	}
 	if dec.Approved {
 		after := DefaultRunBefore

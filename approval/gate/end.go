@@ -209,7 +209,7 @@ func (g *Gate) endVerdict(ctx context.Context, s *state) error {
 	case approval.Expired:
 		e.status, e.effect.Error = approval.StatusExpired, errExpired
 	case approval.Cancelled:
-		e.status, e.effect.Error = approval.StatusCancelled, "Cancelled before a decision"
+		e.status, e.effect.Error, e.feedback = approval.StatusCancelled, "Cancelled before a decision", d.Feedback
 	default: // denied, and verdicts of later versions
 		e.status, e.effect.Error, e.feedback = approval.StatusDenied, errDenied, d.Feedback
 	}

@@ -27,6 +27,8 @@ type state struct {
 	parseErr   error       // why q is not a request
 	request    *approval.Request
 
+	cancelReason string // of X
+
 	pending  *approval.Pending
 	pBytes   []byte
 	decision *approval.Decision
@@ -138,11 +140,11 @@ func (g *Gate) loadDecision(ctx context.Context, s *state) error {
 }
 
 func (g *Gate) loadRequest(ctx context.Context, s *state) error {
-	_, cancel, err := g.readIfExists(ctx, approval.DocCancel, s.key)
+	reason, cancel, err := g.readIfExists(ctx, approval.DocCancel, s.key)
 	if err != nil {
 		return err
 	}
-	s.Cancel = cancel
+	s.Cancel, s.cancelReason = cancel, approval.CancelReason(string(reason))
 	b, ok, err := g.readIfExists(ctx, approval.DocRequest, s.key)
 	if g.loadSubmission(s) {
 		s.alsoAsFile = ok || err != nil // the next load reads the file

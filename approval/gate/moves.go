@@ -287,12 +287,12 @@ func (g *Gate) dropForgedResponse(ctx context.Context, s *state) {
 // decideWithoutPerson decides for the agent (cancelled) or the deadline (expired). It
 // needs no sync: the deadline is durable in P, and C will be durable.
 func (g *Gate) decideWithoutPerson(ctx context.Context, s *state, v approval.Verdict) error {
-	by := "deadline"
+	by, reason := "deadline", ""
 	if v == approval.Cancelled {
-		by = "agent"
+		by, reason = "agent", s.cancelReason
 	}
 	d := &approval.Decision{
-		Version: approval.Version, RequestID: s.key.ID, Verdict: v,
+		Version: approval.Version, RequestID: s.key.ID, Verdict: v, Feedback: reason,
 		PendingSHA256: approval.Digest(s.pBytes), DecidedBy: by, DecidedByID: by, Via: "gate", DecidedAt: s.now.UTC(),
 	}
 	body, err := d.Encode()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -225,6 +226,30 @@ func TestCancel(t *testing.T) {
 	names, err := os.ReadDir(h.layout.Requests(personal))
 	require.NoError(t, err)
 	require.Empty(t, names)
+}
+
+// The cancel file may have a reason. Whatever the file is, it cancels.
+func TestCancelReason(t *testing.T) {
+	h := newRig(t, options{inline: true})
+	for i, tc := range []struct{ why, file, want string }{
+		{"an empty file", "", ""},
+		{"a text", " the branch\nis gone\u202e \n", "the branch\nis gone\u202e"},
+		{"no UTF-8", "a\xffb", "a\ufffdb"},
+		{"longer than the limit", strings.Repeat("é", 200), strings.Repeat("é", 150) + "…"},
+		{"larger than what is read", strings.Repeat("x", 5000), ""},
+	} {
+		k := key(i + 1)
+		h.ask(k, request(k, "run", ""))
+		require.NoError(t, os.WriteFile(filepath.Join(h.layout.Requests(personal), k.ID+".cancel"), []byte(tc.file), 0o644))
+		h.step(k)
+		r := h.waitResponse(k, 5*time.Second)
+		require.Equal(t, approval.StatusCancelled, r.Status, tc.why)
+		if tc.want == "" {
+			require.Nil(t, r.Feedback, tc.why)
+			continue
+		}
+		require.Equal(t, tc.want, *r.Feedback, tc.why)
+	}
 }
 
 // Start recovers everything that a crash leaves, and a second recovery changes

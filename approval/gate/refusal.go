@@ -91,6 +91,9 @@ func (d *Decider) decidedRefusal(ctx context.Context, k approval.Key, sha string
 	return &decide.Refusal{Reason: decide.ErrDecided, By: dec.DecidedBy, At: dec.DecidedAt, Verdict: dec.Verdict}
 }
 
+// maxClaimedBy is the maximum length of the name that a host program gives, in bytes.
+const maxClaimedBy = 200
+
 // checkApplicable refuses a verdict that does not fit this kind of request.
 func (d *Decider) checkApplicable(a decide.Input, p *approval.Pending) error {
 	no := func(hint string) error { return &decide.Refusal{Reason: decide.ErrNotApplicable, Hint: hint} }
@@ -99,6 +102,9 @@ func (d *Decider) checkApplicable(a decide.Input, p *approval.Pending) error {
 	}
 	if why := contradiction(a); why != "" {
 		return no(why)
+	}
+	if len(a.ClaimedBy) > maxClaimedBy {
+		return no(fmt.Sprintf("decided_by has more than %d bytes", maxClaimedBy))
 	}
 	switch a.Verdict {
 	case approval.Approved:

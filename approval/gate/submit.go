@@ -278,10 +278,10 @@ func (g *Gate) readClaim(ctx context.Context, s *state) (*approval.Claim, error)
 	return approval.OpenClaim(g.Seal, s.key, b)
 }
 
-// Cancel cancels a request for the client that submitted it. It competes for the slot
+// Cancel cancels a request for the client that submitted it, with its reason or "". It competes for the slot
 // like a person's decision, and returns when that is durable. A refusal is an
 // *decide.Refusal. For any other client the request does not exist.
-func (g *Gate) Cancel(ctx context.Context, k approval.Key, from submit.Origin) (*approval.Decision, error) {
+func (g *Gate) Cancel(ctx context.Context, k approval.Key, from submit.Origin, reason string) (*approval.Decision, error) {
 	d := &Decider{
 		Store: g.Store, Seal: g.Seal, Now: g.Now, Decided: g.Decided, isCancel: true,
 		May: func(ws string, p *approval.Pending, by approval.Person) (string, bool) {
@@ -298,7 +298,7 @@ func (g *Gate) Cancel(ctx context.Context, k approval.Key, from submit.Origin) (
 		},
 	}
 	return d.Decide(ctx, decide.Input{
-		Key: k, Verdict: approval.Cancelled, Via: "rest",
+		Key: k, Verdict: approval.Cancelled, Feedback: approval.CancelReason(reason), Via: "rest",
 		By: approval.Person{Channel: "client", ID: from.Client(k.Workspace), Name: "agent"},
 	})
 }

@@ -20,6 +20,7 @@ type catalog struct {
 	ByAt           string
 	AtTime         string
 	SentToAgent    string
+	AgentSays      string
 	OutcomeFollows string
 	Undone         string
 	Aftermath      map[string]string

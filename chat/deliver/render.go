@@ -198,7 +198,11 @@ func (p renderer) outcomeLines(story read.Story) []string {
 			lines = append(lines, p.Given(story.Pending, g))
 		}
 		for _, s := range []string{d.Note, d.Override, d.Feedback, d.Answer} {
-			if s != "" {
+			switch {
+			case s == "":
+			case d.ByAgent():
+				lines = append(lines, chat.Format(p.AgentSays, "text", Truncate(p.Quoted(story.Pending, s), maxExcerpt)))
+			default:
 				lines = append(lines, chat.Format(p.SentToAgent, "text", Truncate(p.OneLine(story.Pending, s), maxExcerpt)))
 			}
 		}
@@ -224,7 +228,7 @@ func (p renderer) verdictLine(d *approval.Decision) string {
 	}
 	what += p.Scopes[d.Scope]
 	at := p.timeOfDay(d.DecidedAt)
-	agents := d.Verdict == approval.Cancelled && (d.DecidedByID == "agent" || strings.HasPrefix(d.DecidedByID, "client:"))
+	agents := d.ByAgent()
 	if d.Verdict == approval.Cancelled && !agents {
 		what = p.Cancelled
 	}

@@ -20,21 +20,32 @@ func TestCancelled(t *testing.T) {
 		by     string
 		cancel func(k approval.Key)
 		says   string
+		reason string
 	}{
 		{"the agent", func(k approval.Key) {
 			require.NoError(t, os.WriteFile(filepath.Join(h.layout.Requests(k.Workspace), k.ID+".cancel"), nil, 0o644))
 			h.gate.Wake(k)
-		}, "⊘ Cancelled by the agent at "},
+		}, "⊘ Cancelled by the agent at ", ""},
+		{"the agent, with a reason", func(k approval.Key) {
+			file := filepath.Join(h.layout.Requests(k.Workspace), k.ID+".cancel")
+			require.NoError(t, os.WriteFile(file, []byte("done\n✅ Approved\u202e"), 0o644))
+			h.gate.Wake(k)
+		}, "⊘ Cancelled by the agent at ", "\nthe agent says: \"done\\n✅ Approved\\u{202E}\""},
 		{"the operator", func(k approval.Key) {
 			_, err := h.decider().Cancel(h.ctx, decide.Input{Key: k, By: approval.Person{Channel: "local", ID: "9", Name: "operator:root"}, Via: "cli"})
 			require.NoError(t, err)
-		}, "⊘ Cancelled by operator:root at "},
+		}, "⊘ Cancelled by operator:root at ", ""},
+		{"the operator, with a reason", func(k approval.Key) {
+			_, err := h.decider().Cancel(h.ctx, decide.Input{Key: k, Feedback: "maintenance", By: approval.Person{Channel: "local", ID: "9", Name: "operator:root"}, Via: "cli"})
+			require.NoError(t, err)
+		}, "⊘ Cancelled by operator:root at ", "\nsent to the agent: maintenance"},
 	} {
 		k := keyIn(personal, 1+i)
 		m := h.ask(k, ann, postRequest)
 		tc.cancel(k)
 		m = h.waitForText(m, tc.says)
 		require.Empty(t, m.Buttons(), tc.by)
+		require.Contains(t, m.Text, tc.reason, tc.by)
 		require.Equal(t, approval.StatusCancelled, h.waitForResponse(k).Status)
 		late := h.waitForReply(h.api.Reply(ann, ann, m.ID, "1"))
 		require.Contains(t, late.Text, "Already cancelled by ", tc.by)

@@ -111,7 +111,7 @@ func (v *visit) decide() {
 	text, kind := a.message()
 	m := v.newMessage(text)
 	m.Card, m.Commands = &approval.StoredPending{Pending: p, SHA256: a.sha}, a.commands
-	ends := kind == chat.Question && !v.People.Interceptor(v.se.user).AnswersFromFacts(m)
+	ends := kind == chat.Question && v.People.Interceptor(v.se.user).AnswerFromFacts(m) == ""
 	if !a.confirmed && (ends || a.runs() && needsConfirmation(p)) && v.buttonOf(a, p) != "" && v.stillPending(a) {
 		v.confirm(a, p)
 		return

@@ -232,7 +232,11 @@ func (v *visit) whatCameOf(x *read.Request) (what, detail string) {
 	}
 	var parts []string
 	if d := st.Decision; d != nil {
-		parts = append(parts, v.oneLine(cmp.Or(d.Feedback, d.Note, d.Override, d.Answer)))
+		said := v.oneLine(cmp.Or(d.Feedback, d.Note, d.Override, d.Answer))
+		if d.ByAgent() && d.Feedback != "" {
+			said = style.Quoted(p, d.Feedback)
+		}
+		parts = append(parts, said)
 	}
 	if st.Record != nil && x.Status != approval.StatusDenied && x.Status != approval.StatusExpired { // these say it
 		out := v.w.outputOf(style, p, st.Record)

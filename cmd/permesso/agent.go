@@ -26,9 +26,20 @@ import (
 type endpoint struct {
 	requests, responses string
 	folders             bool // set by flags
+	timeout             time.Duration
 }
 
-func (w *endpoint) flags(a *app, c *cobra.Command) {
+// agentGate is client.Files or *client.REST.
+type agentGate interface {
+	client.Client
+	// Find lists requests by the beginning of their id, in lower case.
+	Find(ctx context.Context, typed string) (ids []string, err error)
+	// CancelBecause cancels a pending request, and returns how it has ended.
+	CancelBecause(ctx context.Context, s client.Submitted, reason string) (approval.Status, error)
+}
+
+func (w *endpoint) flags(a *app, c *cobra.Command, timeout string) {
+	c.Flags().DurationVar(&w.timeout, "timeout", 0, timeout)
 	c.Flags().StringVar(&w.requests, "requests", cmp.Or(a.Env("PERMESSO_REQUESTS"), client.DefaultRequests), "`folder` to write requests to")
 	c.Flags().StringVar(&w.responses, "responses", cmp.Or(a.Env("PERMESSO_RESPONSES"), client.DefaultResponses), "`folder` to read responses from")
 	run := c.RunE
@@ -39,12 +50,80 @@ func (w *endpoint) flags(a *app, c *cobra.Command) {
 }
 
 // connect returns a client for the endpoint that the flags or the environment name.
-func (w *endpoint) connect(a *app) (client.Client, error) {
+func (w *endpoint) connect(a *app) (agentGate, error) {
+	silent := func(tried string) {
+		fmt.Fprintf(a.Err, "permesso: nothing answers yet: %s\n", console.OneLine(tried))
+	}
 	if url := a.Env("PERMESSO_URL"); url != "" && !w.folders {
-		r := &client.REST{URL: url, Key: a.Env("PERMESSO_KEY")}
+		r := &client.REST{URL: url, Key: a.Env("PERMESSO_KEY"), Silent: silent}
 		return r, withExitCode(r.Check())
 	}
-	return client.Files{Requests: w.requests, Responses: w.responses}, nil
+	return client.Files{Requests: w.requests, Responses: w.responses, Silent: silent}, nil
+}
+
+// grace is how long after --timeout a call that hangs in the file system or in the network is
+// left behind.
+const grace = 500 * time.Millisecond
+
+// within runs a call to a gate. After --timeout the error has its exit code, says what was
+// tried, and has hint.
+func within[T any](ctx context.Context, w *endpoint, what, hint string, do func(context.Context) (T, error)) (T, error) {
+	if w.timeout <= 0 {
+		return do(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	type result struct {
+		v   T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := do(ctx)
+		done <- result{v, err}
+	}()
+	var r result
+	select {
+	case r = <-done:
+	case <-ctx.Done():
+		select {
+		case r = <-done:
+		case <-time.After(grace):
+			r.err = &client.Silence{Tried: "the folder or the server does not answer", Err: ctx.Err()}
+		}
+	}
+	if r.err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return r.v, r.err
+	}
+	if s, ok := errors.AsType[*client.Silence](r.err); ok {
+		what += ": " + console.OneLine(s.Tried)
+	}
+	return r.v, console.Fail(console.ExitTimeout, hint, "timeout %s", what)
+}
+
+// submitted names a request by its id, or by the beginning of one that the gate knows.
+func (w *endpoint) submitted(ctx context.Context, g agentGate, typed string) (s client.Submitted, err error) {
+	id := strings.TrimPrefix(strings.ToLower(strings.TrimSpace(typed)), "appr_")
+	switch {
+	case approval.ValidID(id):
+		return client.Submitted{ID: id}, nil
+	case !approval.MaybeID(id) || len(id) < 4:
+		return s, console.Fail(console.ExitUsage, "give at least 4 digits of the id that permesso request printed", "ID %q is not the beginning of a request's id", typed)
+	}
+	ids, err := within(ctx, w, "looking for "+typed, "", func(ctx context.Context) ([]string, error) { return g.Find(ctx, id) })
+	switch {
+	case err != nil:
+		return s, withExitCode(err)
+	case len(ids) == 1:
+		return client.Submitted{ID: ids[0]}, nil
+	case len(ids) > 1:
+		return s, console.Fail(console.ExitRefused, "give more digits", "%q matches %d requests: %s", typed, len(ids), strings.Join(ids[:min(len(ids), maxNamed)], ", "))
+	}
+	hint := "check that this key made the request"
+	if _, folders := g.(client.Files); folders {
+		hint = "a pending request is in neither folder: give the complete id, which permesso request printed"
+	}
+	return s, console.Fail(console.ExitRefused, hint, "%s: no request found whose id begins so", typed)
 }
 
 // withExitCode adds the exit code and a hint to a client's error.
@@ -75,7 +154,7 @@ func (a *app) requestCmd() *cobra.Command {
 	var args []string
 	var data string
 	var wait bool
-	var timeout, expires time.Duration
+	var expires time.Duration
 	c := &cobra.Command{
 		Use:   "request [TOOL]",
 		Short: "Submit a request for approval",
@@ -92,11 +171,14 @@ func (a *app) requestCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			asked, err := g.Ask(cmd.Context(), r)
+			began := time.Now()
+			asked, err := within(cmd.Context(), &w, "submitting "+r.RequestID, "it may have been accepted: submit it again with --id "+r.RequestID, func(ctx context.Context) (client.Submitted, error) {
+				return g.Ask(ctx, r)
+			})
 			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 				return console.Wrap(console.ExitError, err, "nothing was submitted: free space in the folder of requests, or tell the operator that its disk is full")
 			}
-			if _, folders := g.(client.Files); folders && err != nil {
+			if _, folders := g.(client.Files); folders && err != nil && console.HintFor(err) == "" {
 				return console.Wrap(console.ExitError, err, "mount the folder into the sandbox; permesso mounts WORKSPACE prints the mounts")
 			}
 			if err != nil {
@@ -110,14 +192,16 @@ func (a *app) requestCmd() *cobra.Command {
 				return a.Print(over, asked.ID)
 			}
 			fmt.Fprintf(a.Err, "permesso: submitted request %s\n", asked.ID)
-			return a.await(cmd.Context(), g, asked, timeout)
+			if w.timeout > 0 { // for both
+				w.timeout = max(w.timeout-time.Since(began), time.Millisecond)
+			}
+			return a.await(cmd.Context(), g, asked, &w)
 		},
 	}
 	fl := c.Flags()
 	fl.StringArrayVarP(&args, "arg", "a", nil, "`name=text` or name:=JSON, one argument; may be repeated")
 	fl.StringVarP(&data, "data", "d", "", "all arguments as a JSON `object`, @FILE, or - for standard input")
 	fl.BoolVarP(&wait, "wait", "w", false, "wait for the response and print it")
-	fl.DurationVar(&timeout, "timeout", 0, "stop waiting after this long; the request stays pending (0: no limit)")
 	fl.StringVar(&r.RequestID, "id", "", "request `id`: 16 to 64 hex digits or a UUID, lower-case (default random); over HTTP the Idempotency-Key")
 	fl.StringVar(&r.Title, "title", "", "title, one line of `text`")
 	fl.StringVar(&r.Preview, "preview", "", "preview `text` of the result")
@@ -128,7 +212,7 @@ func (a *app) requestCmd() *cobra.Command {
 	fl.StringArrayVar(&r.Options, "option", nil, "answer `text` to choose from; may be repeated")
 	fl.StringVar(&r.Resubmits, "resubmits", "", "`id` of the request that this one replaces")
 	fl.BoolFunc("question", "ask an approver a question", func(string) error { r.Type = approval.TypeQuestion; return nil })
-	w.flags(a, c)
+	w.flags(a, c, "stop waiting after this long; the request stays pending (0: no limit)")
 	return c
 }
 
@@ -220,7 +304,6 @@ func argument(arg string) (codec.Field, error) {
 
 func (a *app) waitCmd() *cobra.Command {
 	var w endpoint
-	var timeout time.Duration
 	c := &cobra.Command{
 		Use: "wait ID", Short: "Wait for a response and print it", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, pos []string) error {
@@ -228,46 +311,22 @@ func (a *app) waitCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.await(cmd.Context(), g, client.Submitted{ID: pos[0]}, timeout)
-		},
-	}
-	c.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting after this long (0: no limit)")
-	w.flags(a, c)
-	return c
-}
-
-func (a *app) cancelCmd() *cobra.Command {
-	var w endpoint
-	var host bool
-	c := &cobra.Command{
-		Use: "cancel ID", Short: "Cancel a pending request", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, pos []string) error {
-			if host {
-				return a.cancelWaiting(cmd.Context(), pos[0])
-			}
-			g, err := w.connect(a)
+			s, err := w.submitted(cmd.Context(), g, pos[0])
 			if err != nil {
 				return err
 			}
-			return withExitCode(g.Cancel(cmd.Context(), client.Submitted{ID: pos[0]}))
+			return a.await(cmd.Context(), g, s, &w)
 		},
 	}
-	w.flags(a, c)
-	c.Flags().BoolVar(&host, "operator", false, "cancel as the operator of the host")
+	w.flags(a, c, "stop waiting after this long (0: no limit)")
 	return c
 }
 
-func (a *app) await(ctx context.Context, g client.Client, asked client.Submitted, timeout time.Duration) error {
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
-	}
-	resp, err := g.Await(ctx, asked)
-	switch {
-	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return console.Fail(console.ExitTimeout, "permesso wait "+asked.ID, "timeout waiting for the response to %s", asked.ID)
-	case err != nil:
+func (a *app) await(ctx context.Context, g agentGate, s client.Submitted, w *endpoint) error {
+	resp, err := within(ctx, w, "waiting for the response to "+s.ID, "permesso wait "+s.ID, func(ctx context.Context) (*approval.Response, error) {
+		return g.Await(ctx, s)
+	})
+	if err != nil {
 		return withExitCode(err)
 	}
 	if a.JSON {

@@ -90,6 +90,7 @@ func isUsage(err error) bool {
 // idHints say which command lists the ids that a command takes.
 var idHints = map[string]string{
 	"approve": "permesso pending lists the ids", "deny": "permesso pending lists the ids", "show": "permesso history lists the ids",
+	"answer": "permesso pending lists the ids", "change": "permesso pending lists the ids", "ask": "permesso pending lists the ids",
 	"revoke": "permesso grants lists the ids", "key revoke": "permesso key list shows the ids",
 }
 
@@ -212,6 +213,9 @@ func (a *app) root() *cobra.Command {
 			a.statsCmd(),
 			a.approveCmd(),
 			a.denyCmd(),
+			a.answerCmd(),
+			a.changeCmd(),
+			a.askCmd(),
 			a.decideCmd(),
 			a.grantsCmd(),
 			a.grantCmd(),

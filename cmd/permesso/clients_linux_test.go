@@ -685,6 +685,14 @@ func (p *shellClient) run(args ...string) (o scenarioResult, out string) {
 		}
 		return o, stdout.String()
 	}
+	var cancel foundItem
+	_ = json.Unmarshal(stdout.Bytes(), &cancel) // another command finds nothing
+	switch {
+	case cancel.Found == "unknown" && code == console.ExitRefused:
+		return scenarioResult{Error: "not_found", Status: http.StatusNotFound}, stdout.String()
+	case cancel.Found == "already executed" && code == console.ExitFailed:
+		return scenarioResult{Error: "not_pending", Status: http.StatusConflict}, stdout.String()
+	}
 	if m := statusPattern.FindStringSubmatch(stderr.String()); m != nil {
 		_, _ = fmt.Sscan(m[1], &o.Status)
 		for _, k := range errorNames {

@@ -22,19 +22,22 @@ import (
 
 func (a *app) approveCmd() *cobra.Command {
 	var note, seen, commands string
-	var session, always bool
+	var session, always, wait bool
 	c := &cobra.Command{
 		Use: "approve ID", Short: "Approve a pending request", Args: patternArgs(1, &commands),
 		ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			code := "1"
+			code, how := "1", deciding{wait: shortly}
+			if wait {
+				how.wait = untilEnd
+			}
 			switch {
 			case commands == suggestPattern && len(pos) == 1 && (seen != "" || !a.asksHere()):
 				return a.suggest(cmd.Context(), pos[0], "nothing is approved yet; to approve and remember it:", "permesso", "approve", pos[0], "--commands")
 			case commands != "":
 				ans := decide.ByCode("6", "")
 				ans.Commands = commands
-				return a.approve(cmd.Context(), pos[0], seen, ans)
+				return a.approve(cmd.Context(), pos[0], seen, ans, how)
 			case note != "":
 				code = "4"
 			case session:
@@ -42,7 +45,7 @@ func (a *app) approveCmd() *cobra.Command {
 			case always:
 				code = "6"
 			}
-			return a.approve(cmd.Context(), pos[0], seen, decide.ByCode(code, note))
+			return a.approve(cmd.Context(), pos[0], seen, decide.ByCode(code, note), how)
 		},
 	}
 	c.Flags().StringVar(&seen, "seen", "", "approve without asking only the request with this `digest`, from show ID")
@@ -50,19 +53,37 @@ func (a *app) approveCmd() *cobra.Command {
 	c.Flags().StringVar(&note, "note", "", "`text` to send to the agent")
 	c.Flags().BoolVar(&session, "session", false, "allow for the rest of the request's session")
 	c.Flags().BoolVar(&always, "always", false, "always allow this tool with this target, or exactly this request again, as the card says")
+	c.Flags().BoolVarP(&wait, "wait", "w", false, "wait for the end of the run, print it, and exit as wait does")
 	addPatternFlag(c, "commands", &commands, "always allow commands that this `pattern` covers, as \"go test ...\" (none: suggest one)")
 	c.MarkFlagsMutuallyExclusive("note", "session", "always", "commands")
 	return c
 }
 
 func (a *app) denyCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "deny ID [reason]", Short: "Deny a pending request", Args: cobra.MinimumNArgs(1),
+	var all denyAll
+	c := &cobra.Command{
+		Use: "deny ID [reason]", Short: "Deny a pending request, or all of a workspace",
+		Args: func(cmd *cobra.Command, pos []string) error {
+			if all.on {
+				return nil
+			}
+			return cobra.MinimumNArgs(1)(cmd, pos)
+		},
 		ValidArgsFunction: a.completeIDs(waitingIDs),
 		RunE: func(cmd *cobra.Command, pos []string) error {
-			return a.decide(cmd.Context(), pos[0], decide.ByCode("3", strings.Join(pos[1:], " ")))
+			switch {
+			case all.on:
+				return a.denyAll(cmd.Context(), all, strings.Join(pos, " "))
+			case all.workspace != "" || all.sure:
+				return console.Fail(console.ExitUsage, "permesso deny --help", "--workspace belongs to --all, and so does --yes")
+			}
+			return a.decide(cmd.Context(), pos[0], decide.ByCode("3", strings.Join(pos[1:], " ")), deciding{})
 		},
 	}
+	c.Flags().BoolVar(&all.on, "all", false, "deny all pending requests of --workspace; arguments are the reason")
+	c.Flags().StringVar(&all.workspace, "workspace", "", "with --all: the `workspace`")
+	c.Flags().BoolVar(&all.sure, "yes", false, "with --all: do not ask")
+	return c
 }
 
 // decisionInput is the JSON object that decide --stdin reads.
@@ -71,6 +92,8 @@ type decisionInput struct {
 	RequestID string `json:"request_id"`
 	Workspace string `json:"workspace"`
 	Approved  *bool  `json:"approved"`
+	DecidedBy string `json:"decided_by"` // what the program says
+	DecidedAt string `json:"decided_at"` // not used: the daemon's clock counts
 }
 
 func (a *app) decideCmd() *cobra.Command {
@@ -89,7 +112,7 @@ func (a *app) decideCmd() *cobra.Command {
 			if w.Workspace != "" {
 				id = w.Workspace + "/" + id
 			}
-			return a.decide(cmd.Context(), id, w.Input(approval.Key{}))
+			return a.decide(cmd.Context(), id, w.Input(approval.Key{}), deciding{options: true})
 		},
 	}
 	c.Flags().BoolVar(&stdin, "stdin", false, "read the decision from standard input")
@@ -108,6 +131,7 @@ func (a *app) readDecision() (*decisionInput, error) {
 	if err := json.Unmarshal(b, w, json.RejectUnknownMembers(true)); err != nil {
 		return nil, console.Fail(console.ExitUsage, "permesso decide --help shows the format", "parse decision from standard input: %w", err)
 	}
+	w.ClaimedBy = w.DecidedBy
 	if w.Verdict == "" && w.Approved != nil {
 		w.Verdict = approval.Denied
 		if *w.Approved {
@@ -137,16 +161,13 @@ const minSeen, sha256Digits = 16, 64
 
 // approve approves the request that the person has seen: the one with the digest seen, or
 // the one that it shows on the terminal now.
-func (a *app) approve(ctx context.Context, typed, seen string, ans decide.Input) error {
-	hint := "permesso show " + typed + " prints the digest"
-	seen = strings.ToLower(seen)
-	switch {
-	case seen != "" && (len(seen) < minSeen || len(seen) > sha256Digits || strings.Trim(seen, "0123456789abcdef") != ""):
-		return console.Fail(console.ExitUsage, hint,
-			"--seen: %q is not a digest, or less than %d digits of it", seen, minSeen)
+func (a *app) approve(ctx context.Context, typed, seen string, ans decide.Input, how deciding) error {
+	switch err := checkSeen(seen, typed); {
+	case err != nil:
+		return err
 	case seen != "":
-		ans.PendingSHA256 = seen
-		return a.decide(ctx, typed, ans)
+		ans.PendingSHA256 = strings.ToLower(seen)
+		return a.decide(ctx, typed, ans, how)
 	case !a.asksHere():
 		err := a.ask(ctx, func(c *control.Client) error {
 			_, err := find(ctx, c.Find, typed)
@@ -155,7 +176,7 @@ func (a *app) approve(ctx context.Context, typed, seen string, ans decide.Input)
 		if err != nil {
 			return err
 		}
-		return console.Fail(console.ExitUsage, hint,
+		return console.Fail(console.ExitUsage, seenHint(typed),
 			"approve needs a terminal to show the request and to ask; without one, or with --json, it needs --seen DIGEST")
 	}
 	yes, err := a.showAndAsk(ctx, typed, &ans)
@@ -169,7 +190,18 @@ func (a *app) approve(ctx context.Context, typed, seen string, ans decide.Input)
 		return console.Fail(console.ExitRefused, "permesso deny "+typed+" denies the request",
 			"not approved, nothing was decided")
 	}
-	return a.decide(ctx, ans.Key.String(), ans)
+	return a.decide(ctx, ans.Key.String(), ans, how)
+}
+
+func seenHint(typed string) string { return "permesso show " + typed + " prints the digest" }
+
+// checkSeen refuses a --seen that is no digest, nor the beginning of one.
+func checkSeen(seen, typed string) error {
+	digits := strings.Trim(strings.ToLower(seen), "0123456789abcdef") == ""
+	if seen == "" || digits && len(seen) >= minSeen && len(seen) <= sha256Digits {
+		return nil
+	}
+	return console.Fail(console.ExitUsage, seenHint(typed), "--seen: %q is not a digest, or less than %d digits of it", seen, minSeen)
 }
 
 // showAndAsk prints the card and asks whether to approve it. It sets the key and the digest
@@ -223,28 +255,55 @@ func (a *app) asksHere() bool {
 	return terminal && !a.JSON
 }
 
+// deciding is what a command does besides deciding.
+type deciding struct {
+	wait    patience // for the end of the run
+	options bool     // an answer must be an option
+}
+
 // decide decides one request, with or without a running daemon. A digest in ans may be
 // the beginning of one.
-func (a *app) decide(ctx context.Context, typed string, ans decide.Input) error {
+func (a *app) decide(ctx context.Context, typed string, ans decide.Input, how deciding) error {
 	return a.ask(ctx, func(c *control.Client) error {
 		w, err := findWaiting(ctx, c, typed, &ans)
+		if err == nil && how.options && w != nil && ans.Verdict == approval.Answered && w.Pending.Type == approval.TypeQuestion {
+			ans.Text, err = chooseOption(w.Pending, ans.Text)
+		}
+		if err == nil && how.wait == untilEnd && !c.Served {
+			err = console.Fail(console.ExitError, "start the daemon: permesso serve; or leave out --wait", "the daemon is not running: nothing would end; nothing was decided")
+		}
 		if err != nil {
 			return err
 		}
 		d, err := c.Decide(ctx, ans)
-		if errors.Is(err, decide.ErrChanged) {
-			return console.Fail(console.ExitRefused, "permesso show "+typed+" shows it as it is now",
-				"%s changed since it was shown", typed)
-		}
 		if err != nil {
-			return err
+			return explainRefused(err, typed, w)
+		}
+		if how.wait == untilEnd && a.JSON {
+			return a.awaitRun(ctx, c, ans.Key, how.wait)
 		}
 		text := confirmation(c, d, w)
 		if p := c.PauseOf(ans.Key.Workspace); d.Approved && p != nil {
 			text += "\nThe daemon is " + home.PauseLine(*p) + ". The request runs after permesso resume unless it has expired by then."
 		}
-		return a.Print(d, text)
+		err = a.Print(d, text)
+		if how.wait == noPatience || !c.Served || !d.Approved || w != nil && w.Pending.ToolName == "" || how.wait == shortly && c.PauseOf(ans.Key.Workspace) != nil {
+			return err
+		}
+		return errors.Join(err, a.awaitRun(ctx, c, ans.Key, how.wait))
 	})
+}
+
+// explainRefused adds to a refusal the command that is right.
+func explainRefused(err error, typed string, w *approval.StoredPending) error {
+	switch {
+	case errors.Is(err, decide.ErrChanged):
+		return console.Fail(console.ExitRefused, "permesso show "+typed+" shows it as it is now",
+			"%s changed since it was shown", typed)
+	case errors.Is(err, decide.ErrNotApplicable) && w != nil && w.Pending.Type == approval.TypeQuestion:
+		return console.Wrap(console.ExitRefused, err, "permesso answer "+typed+" TEXT")
+	}
+	return err
 }
 
 // findWaiting returns the pending that a decision is about, nil if there is none, and sets
@@ -270,25 +329,6 @@ func findStory(ctx context.Context, c *control.Client, typed string, ans *decide
 	return s, err
 }
 
-// cancelWaiting cancels a request as the operator, with or without a running daemon.
-func (a *app) cancelWaiting(ctx context.Context, typed string) error {
-	return a.ask(ctx, func(c *control.Client) error {
-		if !c.Operator {
-			return console.Fail(console.ExitRefused, "permesso deny "+typed, "only the operator of the daemon can cancel a pending request")
-		}
-		var ans decide.Input
-		w, err := findWaiting(ctx, c, typed, &ans)
-		if err != nil {
-			return err
-		}
-		d, err := c.Cancel(ctx, ans)
-		if err != nil {
-			return err
-		}
-		return a.Print(d, confirmation(c, d, w))
-	})
-}
-
 func confirmation(c *control.Client, d *approval.Decision, w *approval.StoredPending) string {
 	what, undo := d.RequestID, ""
 	if w != nil {
@@ -300,7 +340,14 @@ func confirmation(c *control.Client, d *approval.Decision, w *approval.StoredPen
 			undo = "\n" + c.Style().Grant(g) + "\nUndo: permesso revoke " + approval.ShortID(g.ID)
 		}
 	}
-	text := strings.ToUpper(string(d.Verdict[:1])) + string(d.Verdict[1:]) + ": " + what
+	text := strings.ToUpper(string(d.Verdict[:1])) + string(d.Verdict[1:])
+	if d.Verdict == approval.RequestMore {
+		text = "Sent back to the agent"
+	}
+	text += ": " + what
+	if d.Verdict == approval.RequestMore || d.Verdict == approval.Answered || d.Verdict == approval.Overridden {
+		text += ": " + chat.Quote(d.Answer+d.Override+d.Feedback)
+	}
 	if d.Approved && (w == nil || w.Pending.ToolName != "") { // release-only: nothing starts on this host
 		text += ", must start before " + d.RunBefore.Local().Format(time.TimeOnly)
 	}

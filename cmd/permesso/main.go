@@ -7,8 +7,8 @@
 //	1  system error: files, configuration, permissions
 //	2  invalid command line
 //	3  the request ended without running: denied, expired, cancelled, malformed …
-//	4  the request was started, and failed or was interrupted
-//	5  --timeout expired; the request is still pending
+//	4  the request was started, and failed or was interrupted; cancel: it was started before
+//	5  --timeout expired; the request is still pending, or no gate has answered
 //	6  the decision was refused: not authorized, unknown, already decided, too late;
 //	   or a receipt, proof or log does not verify
 //	7  another daemon serves this home

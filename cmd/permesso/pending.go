@@ -144,9 +144,11 @@ func find(ctx context.Context, list func(ctx context.Context, ws, prefix string)
 	return keys[0], nil
 }
 
+// maxNamed is how many requests an error names.
+const maxNamed = 5
+
 // namesOf lists requests as a person can type them, up to maxNamed.
 func namesOf(keys []approval.Key) string {
-	const maxNamed = 5
 	names := make([]string, 0, maxNamed+1)
 	for _, k := range keys[:min(len(keys), maxNamed)] {
 		names = append(names, k.String())

@@ -146,10 +146,18 @@ func (a *app) showRecord(style chat.Style, s control.Story) {
 		}
 	}
 	if d := s.Decision; d != nil {
-		fmt.Fprintf(a.Out, "decision: %s by %s via %s\n", d.Verdict, chat.Escape(d.DecidedBy), d.Via)
+		claim := ""
+		if d.ClaimedBy != "" {
+			claim = " (the program says: " + chat.Quote(d.ClaimedBy) + ")"
+		}
+		fmt.Fprintf(a.Out, "decision: %s by %s via %s%s\n", d.Verdict, chat.Escape(d.DecidedBy), d.Via, claim)
 		a.printFact("note", plain(d.Note))
 		a.printFact("override", plain(d.Override))
-		a.printFact("feedback", plain(d.Feedback))
+		if d.Verdict == approval.Cancelled && d.Feedback != "" {
+			a.printFact("reason", style.Quoted(about, d.Feedback))
+		} else {
+			a.printFact("feedback", plain(d.Feedback))
+		}
 		a.printFact("answer", plain(d.Answer))
 	}
 	if resp, err := approval.ParseResponse(rec.Response); err == nil {

@@ -42,6 +42,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/hints"
@@ -61,6 +64,9 @@ const maxResponse = 16 << 20
 type Files struct {
 	Requests  string
 	Responses string
+	// Silent is called once by a call that waits, if no daemon takes what was written: see
+	// Silence. nil: it is not told.
+	Silent func(tried string)
 }
 
 // NewID is a fresh request id: 128 random bits.
@@ -82,7 +88,7 @@ func (f Files) Submit(id string, request []byte) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
-	if err := f.put(id+".json", request); err != nil {
+	if err := f.put(id+docSuffix, request); err != nil {
 		return fmt.Errorf("write request: %w", err)
 	}
 	return nil
@@ -93,11 +99,20 @@ func (f Files) CancelByID(id string) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
-	if err := f.put(id+".cancel", nil); err != nil {
+	return f.putCancel(id, "")
+}
+
+func (f Files) putCancel(id, reason string) error {
+	if err := f.put(id+cancelSuffix, []byte(reason)); err != nil {
 		return fmt.Errorf("cancel: %w", err)
 	}
 	return nil
 }
+
+const (
+	docSuffix    = ".json"
+	cancelSuffix = ".cancel"
+)
 
 func (f Files) put(name string, b []byte) error {
 	temp := filepath.Join(f.Requests, "."+name+"."+NewID()[:8])
@@ -153,23 +168,10 @@ func (f Files) Await(ctx context.Context, a Submitted) (*approval.Response, erro
 	if err := checkID(a.ID); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(f.Responses, a.ID+".json")
 	var resp *approval.Response
-	err := watcher.Await(ctx, path, func() (bool, error) {
-		b, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return false, nil
-		}
-		if err != nil {
-			return false, err
-		}
-		if len(b) > maxResponse {
-			return false, errors.New("the response is too large")
-		}
-		// A response that does not parse was torn by a power cut. The gate is about to
-		// restore it.
-		resp, err = approval.ParseResponse(b)
-		return err == nil, nil
+	err := f.await(ctx, a.ID, func() (ok bool, err error) {
+		resp, _, err = f.read(a.ID)
+		return resp != nil, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("wait for %s: %w", a.ID, err)
@@ -178,6 +180,111 @@ func (f Files) Await(ctx context.Context, a Submitted) (*approval.Response, erro
 		return resp, ErrIDConflict
 	}
 	return resp, nil
+}
+
+func (f Files) request(name string) string { return filepath.Join(f.Requests, name) }
+func (f Files) response(id string) string  { return filepath.Join(f.Responses, id+docSuffix) }
+
+// read returns the response of a request, nil if there is no whole one. One that does not
+// parse was torn by a power cut: the gate is about to restore it.
+func (f Files) read(id string) (resp *approval.Response, exists bool, err error) {
+	b, err := os.ReadFile(f.response(id))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, err
+	case len(b) > maxResponse:
+		return nil, true, errors.New("the response is too large")
+	}
+	resp, err = approval.ParseResponse(b)
+	if err != nil {
+		return nil, true, nil //nolint:nilerr // torn
+	}
+	return resp, true, nil
+}
+
+// await waits until ready, which looks for what belongs to a request.
+func (f Files) await(ctx context.Context, id string, ready func() (bool, error)) error {
+	began, told := time.Now(), f.Silent == nil
+	err := watcher.Await(ctx, f.response(id), func() (bool, error) {
+		ok, err := ready()
+		if !ok && err == nil && !told && time.Since(began) >= patience {
+			if tried := f.untaken(id); tried != "" {
+				told = true
+				f.Silent(tried)
+			}
+		}
+		return ok, err
+	})
+	if err != nil && ctx.Err() != nil {
+		if tried := f.untaken(id); tried != "" {
+			return &Silence{Tried: tried, Err: err}
+		}
+	}
+	return err
+}
+
+// untaken says what no daemon has taken, or which folder is missing; "": nothing is wrong.
+func (f Files) untaken(id string) string {
+	for _, dir := range []string{f.Responses, f.Requests} {
+		if _, err := os.Stat(dir); err != nil {
+			return "there is no folder " + dir
+		}
+	}
+	if _, err := os.Lstat(f.request(id + docSuffix)); err == nil {
+		return "no daemon has taken " + f.request(id+docSuffix)
+	}
+	if _, err := os.Lstat(f.request(id + cancelSuffix)); err == nil {
+		return "no daemon has taken " + f.request(id+cancelSuffix) + ", or the request runs"
+	}
+	return ""
+}
+
+// Find lists the requests of the folders whose id begins with typed, in lower case. A
+// pending request is in neither folder.
+func (f Files) Find(_ context.Context, typed string) (ids []string, err error) {
+	for _, dir := range []string{f.Requests, f.Responses} {
+		files, readErr := os.ReadDir(dir)
+		if readErr != nil && !errors.Is(readErr, fs.ErrNotExist) {
+			err = errors.Join(err, readErr)
+		}
+		for _, file := range files {
+			id, ok := strings.CutSuffix(file.Name(), docSuffix)
+			if ok && approval.ValidID(id) && approval.BeginsID(id, typed) && !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids, err
+}
+
+// CancelBecause cancels a pending request, with a reason or "", and waits until the gate has
+// handled that. It returns how the request has ended: by this cancel, or otherwise before. The
+// error is ErrNotFound if the gate knows no such request.
+func (f Files) CancelBecause(ctx context.Context, a Submitted, reason string) (approval.Status, error) {
+	if err := checkID(a.ID); err != nil {
+		return "", err
+	}
+	resp, _, err := f.read(a.ID)
+	if err == nil && resp == nil {
+		err = f.putCancel(a.ID, reason)
+	}
+	if err == nil && resp == nil {
+		err = f.await(ctx, a.ID, func() (bool, error) {
+			_, taken := os.Lstat(f.request(a.ID + cancelSuffix))
+			r, exists, err := f.read(a.ID) // after that: a response is written before the cancel is removed
+			resp = r
+			return r != nil || !exists && errors.Is(taken, fs.ErrNotExist), err
+		})
+	}
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("cancel %s: %w", a.ID, err)
+	case resp == nil:
+		return "", ErrNotFound
+	}
+	return resp.Status, nil
 }
 
 // Cancel implements Client.

@@ -57,6 +57,19 @@ var (
 	ErrNoGate = errors.New("the server is not a permesso gate")
 )
 
+// patience is how long a gate may be silent before that is told.
+const patience = 2 * time.Second
+
+// Silence is the error of a call whose context ended before a gate had answered.
+type Silence struct {
+	Tried string // what did not answer
+	Err   error  // of the context
+}
+
+func (e *Silence) Error() string { return e.Tried + ": " + e.Err.Error() }
+
+func (e *Silence) Unwrap() error { return e.Err }
+
 // Refused is an error response of the HTTP API. errors.Is finds ErrKey, ErrInvalid,
 // ErrNotFound, ErrNotPending or ErrUnreachable in it.
 type Refused struct {

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -44,11 +45,16 @@ type REST struct {
 	URL     string        // http://127.0.0.1:8765, https://…, or unix:///path
 	Key     string        `json:"-"` // with the scope request
 	Timeout time.Duration // 0: DefaultTimeout
+	// Silent is called at most once by a call, if no gate answers within two seconds: see
+	// Silence. nil: it is not told.
+	Silent func(tried string) `json:"-"`
 
 	once sync.Once
 	base string // URL before all paths
 	web  *http.Client
 	err  error
+
+	answered atomic.Bool // a gate has answered
 }
 
 // String leaves out the key.
@@ -92,7 +98,10 @@ func (r *REST) prepare() error {
 	return nil
 }
 
-const idPrefix = "appr_"
+const (
+	idPrefix      = "appr_"
+	approvalsPath = "/v1/approvals"
+)
 
 // plainID returns an id without the prefix that it has by HTTP.
 func plainID(id string) (string, error) {
@@ -107,7 +116,7 @@ func (r *REST) Ask(ctx context.Context, q approval.Request) (Submitted, error) {
 	if err != nil {
 		return Submitted{}, err
 	}
-	v, err := r.call(ctx, call{method: http.MethodPost, path: "/v1/approvals", key: key, body: body})
+	v, err := r.call(ctx, call{method: http.MethodPost, path: approvalsPath, key: key, body: body})
 	if err != nil {
 		return Submitted{}, fmt.Errorf("ask: %w", err)
 	}
@@ -142,15 +151,22 @@ func (r *REST) Await(ctx context.Context, a Submitted) (*approval.Response, erro
 		return nil, err
 	}
 	a.ID = id
-	for {
-		wait := longPoll
-		if end, ok := ctx.Deadline(); ok {
-			wait = min(wait, max(time.Until(end), time.Second))
+	wait := pollTime(ctx)
+	if r.Silent != nil && !r.answered.Load() {
+		wait = 0 // the first answer comes at once: it shows that there is a gate
+	}
+	for ; ; wait = pollTime(ctx) {
+		c := call{method: http.MethodGet, path: approvalsPath + "/" + idPrefix + id, serverWait: wait}
+		if wait > 0 {
+			c.path += "?wait=" + strconv.Itoa(int(wait/time.Second))
 		}
 		began := time.Now()
-		v, err := r.call(ctx, call{method: http.MethodGet, path: fmt.Sprintf("/v1/approvals/%s%s?wait=%d", idPrefix, id, int(wait/time.Second)), serverWait: wait})
+		v, err := r.call(ctx, c)
 		if err == nil {
 			err = v.checkMatches(a)
+		}
+		if s, ok := errors.AsType[*Silence](err); ok && r.answered.Load() {
+			err = s.Err
 		}
 		if err != nil {
 			return nil, fmt.Errorf("wait for %s: %w", id, err)
@@ -159,7 +175,7 @@ func (r *REST) Await(ctx context.Context, a Submitted) (*approval.Response, erro
 			return v.response(id), nil
 		}
 		// A gate that is shutting down answers at once every time.
-		if time.Since(began) < time.Second {
+		if wait > 0 && time.Since(began) < time.Second {
 			if err := sleep(ctx, time.Second); err != nil {
 				return nil, fmt.Errorf("wait for %s: %w", id, err)
 			}
@@ -167,25 +183,67 @@ func (r *REST) Await(ctx context.Context, a Submitted) (*approval.Response, erro
 	}
 }
 
+// pollTime is how long the gate may wait for an end before it answers.
+func pollTime(ctx context.Context) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return min(longPoll, max(time.Until(end), time.Second))
+	}
+	return longPoll
+}
+
 // Cancel implements Client.
 func (r *REST) Cancel(ctx context.Context, a Submitted) error {
+	status, err := r.CancelBecause(ctx, a, "")
+	if status == approval.StatusCancelled {
+		return nil // perhaps by our own DELETE, with its response lost
+	}
+	return err
+}
+
+// CancelBecause cancels a pending request, with a reason or "". It returns how the request has
+// ended: by this cancel, or otherwise before, with an error. Without a status ErrNotPending
+// means that it is decided, but has not ended.
+func (r *REST) CancelBecause(ctx context.Context, a Submitted, reason string) (approval.Status, error) {
 	id, err := plainID(a.ID)
 	if err != nil {
-		return err
+		return "", err
 	}
-	path := "/v1/approvals/" + idPrefix + id
-	_, err = r.call(ctx, call{method: http.MethodDelete, path: path})
+	path := approvalsPath + "/" + idPrefix + id
+	query := ""
+	if reason != "" {
+		query = "?reason=" + url.QueryEscape(reason)
+	}
+	_, err = r.call(ctx, call{method: http.MethodDelete, path: path + query})
+	if err == nil {
+		return approval.StatusCancelled, nil
+	}
 	if errors.Is(err, ErrNotPending) {
-		// Our own DELETE may have cancelled it, with its response lost.
 		v, getErr := r.call(ctx, call{method: http.MethodGet, path: fmt.Sprintf("%s?wait=%d", path, int(settleTime/time.Second)), serverWait: settleTime})
-		if getErr == nil && v.Outcome != nil && *v.Outcome == approval.StatusCancelled {
-			return nil
+		if getErr == nil && v.Outcome != nil {
+			return *v.Outcome, fmt.Errorf("cancel %s: %w", id, err)
 		}
 	}
+	return "", fmt.Errorf("cancel %s: %w", id, err)
+}
+
+// Find lists the requests of this key whose id begins with typed, ended ones too.
+func (r *REST) Find(ctx context.Context, typed string) (ids []string, err error) {
+	body, err := r.exchange(ctx, call{method: http.MethodGet, path: approvalsPath + "?id=" + url.QueryEscape(typed)})
 	if err != nil {
-		return fmt.Errorf("cancel %s: %w", id, err)
+		return nil, fmt.Errorf("find %s: %w", typed, err)
 	}
-	return nil
+	var page struct {
+		Items []view `json:"items"`
+	}
+	if err := json.Unmarshal(body, &page); err != nil {
+		return nil, fmt.Errorf("%w: the response is no list", ErrNoGate)
+	}
+	for _, v := range page.Items {
+		if id, err := plainID(v.ApprovalID); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
 }
 
 // call is one HTTP request, which is sent until there is a response.
@@ -195,23 +253,44 @@ type call struct {
 	serverWait        time.Duration // the gate's waiting time before it answers
 }
 
-// call sends c until the gate answers, or the timeout is over.
+// call is exchange for a call whose answer is a request.
 func (r *REST) call(ctx context.Context, c call) (*view, error) {
+	body, err := r.exchange(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return readView(body)
+}
+
+// exchange sends c until the gate answers, or the timeout is over. It returns the body of the
+// answer.
+func (r *REST) exchange(ctx context.Context, c call) ([]byte, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
+	var once sync.Once
+	tell := func(tried string) {
+		if r.Silent != nil {
+			once.Do(func() { r.Silent(tried) })
+		}
+	}
+	defer time.AfterFunc(patience+c.serverWait, func() { tell("no answer from " + r.base) }).Stop()
 	timeout := cmp.Or(r.Timeout, DefaultTimeout)
 	var failing time.Time // time of the first failure
 	for next := minRetryDelay; ; next = min(2*next, maxRetryDelay) {
-		v, err := r.send(ctx, c)
+		body, err := r.send(ctx, c)
 		if err == nil || !errors.Is(err, ErrUnreachable) {
-			return v, err
+			r.answered.Store(true)
+			return body, err
 		}
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return nil, &Silence{tried(err), ctx.Err()}
 		}
 		if failing.IsZero() {
 			failing = time.Now()
+		}
+		if time.Since(failing) >= patience {
+			tell(tried(err))
 		}
 		wait := next/2 + rand.N(next) //nolint:gosec // jitter for many clients, not a secret
 		if refused, ok := errors.AsType[*Refused](err); ok {
@@ -220,10 +299,18 @@ func (r *REST) call(ctx context.Context, c call) (*view, error) {
 		if time.Since(failing)+wait > timeout {
 			return nil, err
 		}
-		if err := sleep(ctx, wait); err != nil {
-			return nil, err
+		if sleep(ctx, wait) != nil {
+			return nil, &Silence{tried(err), ctx.Err()}
 		}
 	}
+}
+
+// tried says of an error that wraps ErrUnreachable what did not answer.
+func tried(err error) string {
+	if u, ok := errors.AsType[*url.Error](err); ok && u.Timeout() {
+		return "no answer from " + u.URL
+	}
+	return strings.TrimPrefix(err.Error(), ErrUnreachable.Error()+": ")
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -238,7 +325,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // send sends c once. An error that a retry may fix wraps ErrUnreachable.
-func (r *REST) send(ctx context.Context, c call) (*view, error) {
+func (r *REST) send(ctx context.Context, c call) ([]byte, error) {
 	attempt, cancel := context.WithTimeout(ctx, c.serverWait+2*grace)
 	defer cancel()
 	req, err := http.NewRequestWithContext(attempt, c.method, r.base+c.path, bytes.NewReader(c.body))
@@ -272,7 +359,7 @@ func (r *REST) send(ctx context.Context, c call) (*view, error) {
 	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated:
 		return nil, fmt.Errorf("%w: status %d", ErrNoGate, resp.StatusCode)
 	}
-	return readView(body)
+	return body, nil
 }
 
 // connectionError is the error of a missing or incomplete response. The timeout of one

@@ -85,11 +85,11 @@ func TestFromEnv(t *testing.T) {
 	get := func(name string) string { return env[name] }
 	g, err := FromEnv(get)
 	require.NoError(t, err)
-	require.Equal(t, Files{DefaultRequests, DefaultResponses}, g)
+	require.Equal(t, Files{Requests: DefaultRequests, Responses: DefaultResponses}, g)
 	env["PERMESSO_REQUESTS"], env["PERMESSO_RESPONSES"] = "/a", "/b"
 	g, err = FromEnv(get)
 	require.NoError(t, err)
-	require.Equal(t, Files{"/a", "/b"}, g)
+	require.Equal(t, Files{Requests: "/a", Responses: "/b"}, g)
 	env["PERMESSO_URL"], env["PERMESSO_KEY"] = "http://127.0.0.1:8765", "k"
 	g, err = FromEnv(get)
 	require.NoError(t, err)

@@ -86,7 +86,13 @@ type getIn struct {
 	Wait int `query:"wait" minimum:"0" maximum:"60" doc:"Answer when the request has ended, or after so many seconds."`
 }
 
+type cancelIn struct {
+	OneIn
+	Reason string `query:"reason" maxLength:"300" pattern:"^[^\\x00-\\x1f\\x7f]*$" doc:"Why, for the approvers: shown as the agent's words."`
+}
+
 type listIn struct {
+	ID     string    `query:"id" pattern:"^(appr_)?[0-9a-f][0-9a-f-]{3,63}$" doc:"Only requests whose id begins so, ended ones too. The other parameters are not used then."`
 	Status string    `query:"status" enum:"pending,approved,denied,expired"`
 	Limit  int       `query:"limit" minimum:"1" maximum:"200" default:"50"`
 	Before time.Time `query:"before" doc:"The value of next from the previous page."`
@@ -123,7 +129,7 @@ func (s *Server) approvals(api huma.API) {
 		"Pending requests are listed completely, the oldest first; ended ones in pages, the newest first. Without a status the first page has both, pending ones first.",
 		read), s.list)
 	register(api, op("cancel-approval", http.MethodDelete, "/v1/approvals/{id}", "Cancel a pending request",
-		"First writer wins. Returns 409 if already decided. Does not stop a running action.",
+		"First writer wins. Returns 409 if already decided. Does not stop a running action. Approvers see the reason.",
 		request, http.StatusNotFound, http.StatusConflict, http.StatusGone), s.cancel)
 	s.decisions(api)
 }
@@ -207,8 +213,8 @@ func (s *Server) get(ctx context.Context, k *apikey.Key, in *getIn) (*Approval, 
 	return s.reply(k, in.ID, st, err)
 }
 
-func (s *Server) cancel(ctx context.Context, k *apikey.Key, in *OneIn) (*Approval, error) {
-	st, err := s.Cancel(ctx, s.clientOf(k), bareID(in.ID))
+func (s *Server) cancel(ctx context.Context, k *apikey.Key, in *cancelIn) (*Approval, error) {
+	st, err := s.Cancel(ctx, s.clientOf(k), bareID(in.ID), in.Reason)
 	if err != nil && st.Exists() {
 		return nil, s.decideProblem(ctx, approval.Key{Workspace: k.Workspace, ID: bareID(in.ID)}, err)
 	}
@@ -224,6 +230,9 @@ func (s *Server) cancel(ctx context.Context, k *apikey.Key, in *OneIn) (*Approva
 // list returns pending requests, then ended ones.
 func (s *Server) list(ctx context.Context, k *apikey.Key, in *listIn) (*Page, error) {
 	page := &Page{}
+	if in.ID != "" {
+		return page, s.listNamed(ctx, k, bareID(in.ID), page)
+	}
 	if in.Before.IsZero() && (in.Status == "" || in.Status == pending) {
 		all, err := s.Waiting(ctx, s.clientOf(k))
 		if err != nil {
@@ -237,6 +246,22 @@ func (s *Server) list(ctx context.Context, k *apikey.Key, in *listIn) (*Page, er
 		return page, nil
 	}
 	return page, s.listEnded(ctx, k, in, page)
+}
+
+// listNamed adds the requests whose id begins with prefix.
+func (s *Server) listNamed(ctx context.Context, k *apikey.Key, prefix string, page *Page) error {
+	found, err := s.Named(ctx, s.clientOf(k), prefix)
+	for _, f := range found {
+		var a *Approval
+		if a, err = s.view(f.Key, f.Story); err != nil {
+			break
+		}
+		page.Items = append(page.Items, a)
+	}
+	if err != nil {
+		return s.internalError("find requests failed", err)
+	}
+	return nil
 }
 
 // listEnded adds a page of ended requests.

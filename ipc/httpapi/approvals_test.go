@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,4 +82,39 @@ func TestTimeoutIsTheWorkspaces(t *testing.T) {
 		until := time.Unix(int64(a.json["expires_at"].(float64)), 0)
 		require.WithinDuration(t, before.Add(c.want), until, 20*time.Second, "%v", c.asked)
 	}
+}
+
+// The reason of a cancel is kept with the request.
+func TestCancelWithAReason(t *testing.T) {
+	h := newRig(t)
+	id := h.ask()
+	h.requireProblem(h.do("agent", "DELETE", path(id, "?reason="+strings.Repeat("x", 301)), nil), http.StatusUnprocessableEntity, "query.reason: expected length <= 300")
+	require.Equal(t, "pending", h.do("agent", "GET", path(id), nil).json["status"])
+	got := h.do("agent", "DELETE", path(id, "?reason=no+longer+needed"), nil)
+	require.Equal(t, http.StatusOK, got.StatusCode, "%s", got.body)
+	got = h.do("agent", "GET", path(id, "?wait=60"), nil)
+	require.Equal(t, "cancelled", got.json["outcome"])
+	require.Equal(t, "no longer needed", got.json["feedback"])
+}
+
+// A key finds its own requests by the beginning of an id, ended ones too.
+func TestListByID(t *testing.T) {
+	h := newRig(t)
+	id := h.ask()
+	ids := func(key, prefix string) (found []any) {
+		list := h.do(key, "GET", "/v1/approvals?id="+prefix, nil)
+		require.Equal(t, http.StatusOK, list.StatusCode, "%s", list.body)
+		for _, item := range list.json["items"].([]any) {
+			found = append(found, item.(map[string]any)["approval_id"])
+		}
+		return found
+	}
+	require.Equal(t, []any{id}, ids("agent", id[len("appr_"):][:8]))
+	require.Equal(t, []any{id}, ids("agent", id[:len("appr_")+4]))
+	require.Empty(t, ids("another", id[len("appr_"):][:8]), "of another client")
+	require.Equal(t, []any{id}, ids("ann", id), "her workspace")
+	require.Equal(t, http.StatusOK, h.do("agent", "DELETE", path(id), nil).StatusCode)
+	h.do("agent", "GET", path(id, "?wait=60"), nil)
+	require.Equal(t, []any{id}, ids("agent", id[len("appr_"):][:8]), "ended")
+	require.Equal(t, http.StatusUnprocessableEntity, h.do("agent", "GET", "/v1/approvals?id=a7f", nil).StatusCode)
 }

@@ -159,7 +159,8 @@ func TestContract(t *testing.T) {
 	c.call("another", "POST", "/v1/receipts/verify", "", "", receiptBody, 404)
 
 	cancelled := c.call("agent", "POST", all, "", "", map[string]any{"action_type": "exec_cmd"}, 201).json["approval_id"].(string)
-	c.call("agent", "DELETE", one, cancelled, "", nil, 200)
+	c.call("agent", "DELETE", one, cancelled, "?reason=done", nil, 200)
+	c.call("agent", "GET", all, "", "?id="+cancelled[:13], nil, 200)
 	late := c.call("agent", "POST", all, "", "", map[string]any{"tool_name": "run", "expires_in_sec": 1}, 201).json["approval_id"].(string)
 	require.Equal(t, "expired", c.call("agent", "GET", one, late, "?wait=60", nil, 200).json["status"])
 	c.call("ann", "POST", one+"/decision", late, "", code("1"), 410)

@@ -34,7 +34,7 @@ func (s *fakeGate) Submit(_ context.Context, k approval.Key, request []byte, fro
 }
 
 // Cancel implements the gate of a service.
-func (*fakeGate) Cancel(context.Context, approval.Key, submit.Origin) (*approval.Decision, error) {
+func (*fakeGate) Cancel(context.Context, approval.Key, submit.Origin, string) (*approval.Decision, error) {
 	return nil, &decide.Refusal{Reason: decide.ErrUnknown}
 }
 
@@ -44,6 +44,8 @@ type fakeViewer struct{ *fakeGate }
 func (fakeViewer) Waiting(context.Context, []string) ([]approval.StoredPending, error) {
 	return nil, nil
 }
+
+func (fakeViewer) Find(context.Context, []string, string) ([]approval.Key, error) { return nil, nil }
 
 func (b fakeViewer) Story(_ context.Context, k approval.Key) (read.Story, error) {
 	return read.Story{Pending: &approval.Pending{SourceGroup: k.Workspace, RequestID: k.ID, ClientID: b.from.ClientID, ExpiresAt: time.Now()}}, nil

@@ -66,7 +66,7 @@ func (h *localRig) Submit(_ context.Context, k approval.Key, _ []byte, from subm
 	return submit.Result{Pending: &approval.Pending{RequestID: k.ID, SourceGroup: k.Workspace, ExpiresAt: time.Now().Add(time.Hour)}}, nil
 }
 
-func (h *localRig) Cancel(context.Context, approval.Key, submit.Origin) (*approval.Decision, error) {
+func (h *localRig) Cancel(context.Context, approval.Key, submit.Origin, string) (*approval.Decision, error) {
 	return nil, &decide.Refusal{Reason: decide.ErrUnknown}
 }
 

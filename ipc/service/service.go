@@ -20,13 +20,14 @@ import (
 // gate submits requests, and cancels them for their own client.
 type gate interface {
 	Submit(ctx context.Context, k approval.Key, request []byte, from submit.Origin) (submit.Result, error)
-	Cancel(ctx context.Context, k approval.Key, from submit.Origin) (*approval.Decision, error)
+	Cancel(ctx context.Context, k approval.Key, from submit.Origin, reason string) (*approval.Decision, error)
 }
 
 // viewer reads verified documents.
 type viewer interface {
 	Waiting(ctx context.Context, workspaces []string) ([]approval.StoredPending, error)
 	Story(ctx context.Context, k approval.Key) (read.Story, error)
+	Find(ctx context.Context, workspaces []string, typed string) ([]approval.Key, error)
 }
 
 // history finds requests, the newest first. more is true if there are more.
@@ -148,6 +149,27 @@ func (s *Service) Find(ctx context.Context, c *Client, id string) (read.Story, e
 	return st, nil
 }
 
+// NamedStory is a request, and what is kept of it.
+type NamedStory struct {
+	Key approval.Key
+	read.Story
+}
+
+// Named reads the requests that the client sees and that digits may name.
+func (s *Service) Named(ctx context.Context, c *Client, typed string) (found []NamedStory, err error) {
+	keys, err := s.Viewer.Find(ctx, []string{c.Workspace}, typed)
+	for _, k := range keys {
+		st, err := s.Find(ctx, c, k.ID)
+		switch {
+		case err == nil:
+			found = append(found, NamedStory{k, st})
+		case !errors.Is(err, decide.ErrUnknown):
+			return nil, err
+		}
+	}
+	return found, err
+}
+
 // Wait is Find once the request has ended, or timeout is over, or quit is closed.
 func (s *Service) Wait(ctx context.Context, c *Client, id string, timeout time.Duration, quit <-chan struct{}) (read.Story, error) {
 	timer := time.NewTimer(timeout)
@@ -180,10 +202,11 @@ func (s *Service) Wait(ctx context.Context, c *Client, id string, timeout time.D
 // Changed wakes clients that wait for a request: it may have changed. It never blocks.
 func (s *Service) Changed(k approval.Key) { s.hub.wake(k) }
 
-// Cancel cancels a request of the client that is still pending, and returns what it was.
-func (s *Service) Cancel(ctx context.Context, c *Client, id string) (st read.Story, err error) {
+// Cancel cancels a request of the client that is still pending, with a reason or "", and
+// returns what it was.
+func (s *Service) Cancel(ctx context.Context, c *Client, id, reason string) (st read.Story, err error) {
 	if st, err = s.Find(ctx, c, id); err == nil {
-		st.Decision, err = s.Gate.Cancel(ctx, c.key(id), submit.Origin{ClientID: c.ID})
+		st.Decision, err = s.Gate.Cancel(ctx, c.key(id), submit.Origin{ClientID: c.ID}, reason)
 	}
 	return st, err
 }

@@ -25,6 +25,10 @@ func (o *oneRequest) Waiting(context.Context, []string) ([]approval.StoredPendin
 	return []approval.StoredPending{{Pending: &approval.Pending{ClientID: "a"}}}, nil
 }
 
+func (o *oneRequest) Find(context.Context, []string, string) ([]approval.Key, error) {
+	return []approval.Key{o.k}, nil
+}
+
 func (o *oneRequest) Story(_ context.Context, k approval.Key) (read.Story, error) {
 	switch {
 	case k != o.k:
@@ -52,9 +56,15 @@ func TestWait(t *testing.T) {
 		} {
 			_, err := s.Wait(ctx, c, k.ID, time.Minute, nil)
 			require.ErrorIs(t, err, decide.ErrUnknown)
-			_, err = s.Cancel(ctx, c, k.ID)
+			_, err = s.Cancel(ctx, c, k.ID, "")
 			require.ErrorIs(t, err, decide.ErrUnknown)
+			found, err := s.Named(ctx, c, "a7f3")
+			require.NoError(t, err)
+			require.Empty(t, found)
 		}
+		found, err := s.Named(ctx, a, "a7f3")
+		require.NoError(t, err)
+		require.Len(t, found, 1)
 		all, err := s.Waiting(ctx, &service.Client{Workspace: "w", ID: "b"})
 		require.NoError(t, err)
 		require.Empty(t, all)

@@ -152,13 +152,14 @@ func (c *Client) Decide(ctx context.Context, a decide.Input) (*approval.Decision
 	d, err := call(ctx, c, opDecide, decideBody{OneQuery{a.Key.Workspace, a.Key.ID}, VerdictBody{
 		PendingSHA256: a.PendingSHA256, Verdict: a.Verdict, Code: a.Code, Scope: a.Scope,
 		Note: a.Note, Override: a.Override, Feedback: a.Feedback, Answer: a.Text, Commands: a.Commands,
+		ClaimedBy: a.ClaimedBy,
 	}})
 	return decided(d, a.Key, err)
 }
 
-// Cancel cancels a pending request as the operator.
+// Cancel cancels a pending request as the operator, with the reason in Feedback.
 func (c *Client) Cancel(ctx context.Context, a decide.Input) (*approval.Decision, error) {
-	d, err := call(ctx, c, opCancel, cancelQuery{OneQuery{a.Key.Workspace, a.Key.ID}, a.PendingSHA256})
+	d, err := call(ctx, c, opCancel, cancelQuery{OneQuery{a.Key.Workspace, a.Key.ID}, a.PendingSHA256, a.Feedback})
 	return decided(d, a.Key, err)
 }
 

@@ -78,3 +78,26 @@ func OpenServed(ctx context.Context, a *console.Console) (*Client, error) {
 	}
 	return openSocket(ctx, a, socketPath(a))
 }
+
+// recheck is how often AwaitRecord looks without a change of the log: another commit may have
+// written the entry of an end just before the record was visible.
+const recheck = time.Second
+
+// AwaitRecord returns the story of a request that is to end, once it has ended.
+func (c *Client) AwaitRecord(ctx context.Context, k approval.Key) (s Story, err error) {
+	for at := int64(0); ; {
+		s, err = c.Story(ctx, k, false)
+		if err != nil || s.Record != nil {
+			return s, err
+		}
+		wait, cancel := context.WithTimeout(ctx, recheck)
+		_, newest, err := c.Follow(wait, at)
+		cancel()
+		switch {
+		case err == nil:
+			at = newest
+		case wait.Err() == nil || ctx.Err() != nil:
+			return s, err
+		}
+	}
+}

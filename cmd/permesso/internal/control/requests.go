@@ -228,6 +228,7 @@ type VerdictBody struct {
 	Feedback      string           `json:"feedback,omitempty"`
 	Answer        string           `json:"answer,omitempty"`
 	Commands      string           `json:"commands,omitempty"`
+	ClaimedBy     string           `json:"claimed_by,omitempty"`
 }
 
 // Input is the decision as a decider takes it. The caller adds the person.
@@ -235,6 +236,7 @@ func (b VerdictBody) Input(k approval.Key) decide.Input {
 	return decide.Input{
 		Key: k, PendingSHA256: b.PendingSHA256, Verdict: b.Verdict, Code: b.Code, Scope: b.Scope,
 		Note: b.Note, Override: b.Override, Feedback: b.Feedback, Text: b.Answer, Commands: b.Commands,
+		ClaimedBy: b.ClaimedBy,
 	}
 }
 
@@ -267,10 +269,11 @@ var opCancel = del("cancel", "/requests/{workspace}/{id}", "Cancel a pending req
 type cancelQuery struct {
 	OneQuery
 	PendingSHA256 string `query:"pending_sha256" doc:"Cancel only the pending with this digest."`
+	Reason        string `query:"reason" doc:"Why, for the agent and the approvers."`
 }
 
 func (s *Service) cancel(ctx context.Context, c *httpapi.Caller, in *cancelQuery) ([]byte, error) {
-	d, err := s.Decider.Cancel(ctx, decide.Input{Key: in.key(), PendingSHA256: in.PendingSHA256, By: c.Person, Via: c.Via})
+	d, err := s.Decider.Cancel(ctx, decide.Input{Key: in.key(), PendingSHA256: in.PendingSHA256, Feedback: in.Reason, By: c.Person, Via: c.Via})
 	if err != nil {
 		return nil, err
 	}

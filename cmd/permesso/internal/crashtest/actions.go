@@ -101,7 +101,7 @@ func clientCancel(s *env) error {
 	if err := s.ensureRunning(); err != nil {
 		return err
 	}
-	_, err := s.daemon.gate.Cancel(context.Background(), keyA, client)
+	_, err := s.daemon.gate.Cancel(context.Background(), keyA, client, "")
 	if err == nil {
 		s.w.acknowledged = append(s.w.acknowledged, acknowledged{idA, approval.Cancelled})
 	}
