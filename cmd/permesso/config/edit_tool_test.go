@@ -40,7 +40,8 @@ func TestAddTool(t *testing.T) {
 		want string
 	}{
 		{
-			"a command", config.NewTool{Name: "post_note", Argv: []string{"/bin/echo", "{text}", "it's \"5\" \\ è"}, Timeout: 90 * time.Second},
+			"a command",
+			config.NewTool{Name: "post_note", Argv: []string{"/bin/echo", "{text}", "it's \"5\" \\ è"}, Timeout: 90 * time.Second},
 			`
 [tools.post_note]
 capability = "code:exec"

@@ -127,7 +127,7 @@ func (e *editor) askAgain(ctx context.Context, wrong error) error {
 	for _, issue := range issues.Errors {
 		e.PrintIssue("", issue.Format(e.file))
 	}
-	invalid := fmt.Errorf("the edited text has %d errors", len(issues.Errors))
+	invalid := errors.New("the edited text has errors")
 	if !console.IsTerminal(e.In) {
 		return invalid
 	}

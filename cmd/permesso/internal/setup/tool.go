@@ -43,12 +43,12 @@ type Tool struct {
 
 // ToolResult is what tool add --json prints.
 type ToolResult struct {
-	Tool    string           `json:"tool_name"`
-	Lines   string           `json:"lines"`
-	Ruling  *approval.Ruling `json:"ruling,omitempty"` // on a request with the sample arguments
-	Trial   *TrialResult     `json:"trial,omitempty"`
-	Config  string           `json:"config,omitempty"` // the file that it was written into
-	Daemon  string           `json:"daemon,omitempty"`
+	Tool   string           `json:"tool_name"`
+	Lines  string           `json:"lines"`
+	Ruling *approval.Ruling `json:"ruling,omitempty"` // on a request with the sample arguments
+	Trial  *TrialResult     `json:"trial,omitempty"`
+	Config string           `json:"config,omitempty"` // the file that it was written into
+	Daemon string           `json:"daemon,omitempty"`
 }
 
 // Run runs all steps.
