@@ -344,15 +344,41 @@ func Judge(
 	settings Settings, workspace string, r *approval.Request, now time.Time,
 	judge func(approval.Facts) approval.Ruling, host Host,
 ) (approval.Facts, approval.Ruling) {
+	ev := evaluate(settings, workspace, r, now, judge, host)
+	return ev.facts, ev.ruling
+}
+
+// Preview returns a request as people would see it, and its ruling if it came now: nil if it
+// could not run. It asks no person and keeps nothing.
+func Preview(
+	settings Settings, policy Policy, workspace string, r *approval.Request, now time.Time, host Host,
+) (*approval.Pending, approval.Ruling) {
+	ev := evaluate(settings, workspace, r, now, policy.Judge, host)
+	if ev.ruling.Rule == NotEvaluated {
+		return nil, ev.ruling
+	}
+	ev.policy = policy
+	s := &state{key: approval.Key{Workspace: workspace, ID: r.RequestID}, now: now, request: r}
+	return (&Gate{Host: host}).newPending(s, ev, approval.ShortID(r.RequestID)), ev.ruling
+}
+
+// evaluate rules on a request that came now. What cannot run is denied by NotEvaluated.
+func evaluate(
+	settings Settings, workspace string, r *approval.Request, now time.Time,
+	judge func(approval.Facts) approval.Ruling, host Host,
+) evaluation {
 	ev := evaluation{facts: factsFrom(settings, workspace, submit.Origin{}, r, now)}
-	if why := ev.fill(settings, r); !why.IsZero() {
-		return ev.facts, unfit(why)
+	ev.ws, _ = settings.Workspace(workspace)
+	why := ev.fill(settings, r)
+	if why.IsZero() {
+		ev.ruling = judge(ev.facts)
+		why = cannotRun(host, ev.tool)
+		if ev.ruling.Outcome == approval.Deny || why.IsZero() {
+			return ev
+		}
 	}
-	ruling := judge(ev.facts)
-	if why := cannotRun(host, ev.tool); ruling.Outcome != approval.Deny && !why.IsZero() {
-		return ev.facts, unfit(why)
-	}
-	return ev.facts, ruling
+	ev.ruling = unfit(why)
+	return ev
 }
 
 // factsFrom returns a request as policy sees it. Everything that carries authority comes

@@ -184,6 +184,8 @@ func (a *app) root() *cobra.Command {
 		"host": {
 			a.initCmd(),
 			a.workspaceCmd(),
+			a.toolCmd(),
+			a.approverCmd(),
 			a.serveCmd(),
 			a.sweepCmd(),
 			a.pruneCmd(),

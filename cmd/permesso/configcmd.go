@@ -14,6 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 )
 
 func (a *app) configCmd() *cobra.Command {
@@ -37,7 +38,11 @@ func (a *app) configCmd() *cobra.Command {
 			return err
 		},
 	}
-	return group(&cobra.Command{Use: "config", Short: "Check, show or describe the configuration"}, check, show, schema)
+	edit := &cobra.Command{
+		Use: "edit", Short: "Edit the configuration in your editor, and check it before it is replaced", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return setup.RunEditor(cmd.Context(), a.Console) },
+	}
+	return group(&cobra.Command{Use: "config", Short: "Check, show, edit or describe the configuration"}, check, show, edit, schema)
 }
 
 // configCheck is what config check --json prints.

@@ -201,6 +201,36 @@ func (f *file) appendTo(n *node, text string) {
 	f.replace(end, end, quoted(text))
 }
 
+// addName adds a name to the list of a table, unless it has it. It returns the entry to add
+// if the table does not have the list.
+func (f *file) addName(n *node, key, name string, has []string) (entries []entry) {
+	switch list := n.written(key); {
+	case slices.Contains(has, name):
+	case list != nil && list.kind == array:
+		f.appendTo(list, name)
+	default:
+		entries = []entry{{key, quotedList([]string{name})}}
+	}
+	return entries
+}
+
+// removeFrom removes a text from an array, with its comma.
+func (f *file) removeFrom(n *node, text string) {
+	i := slices.IndexFunc(n.items, func(item *node) bool { return item.text == text })
+	if i < 0 {
+		return
+	}
+	from, to := n.items[i].from, n.items[i].to
+	rest := bytes.TrimLeft(f.data[to:], " \t")
+	switch {
+	case bytes.HasPrefix(rest, []byte(",")):
+		to = len(f.data) - len(bytes.TrimLeft(rest[1:], " \t"))
+	case i > 0 && !bytes.Contains(f.data[n.items[i-1].to:from], []byte("\n")):
+		from = n.items[i-1].to
+	}
+	f.replace(from, to, "")
+}
+
 // remove removes the lines of a table. If a blank line or the end of the file follows,
 // it also removes a blank line before.
 func (f *file) remove(n *node) (from, to int) {
@@ -324,11 +354,31 @@ func (o OAuth) inline() string {
 // AddEmail appends the section to data, the content of the file called name. It
 // keeps every existing byte. An error about the result is an *Error.
 func (rd Reader) AddEmail(name string, data []byte, e NewEmail) ([]byte, error) {
-	return rd.edit(name, data, func(f *file, before *Config) error {
+	return rd.addText(name, data, e.Section(), "channels.email.", func(before *Config) error {
 		if before.Email != nil {
 			return fmt.Errorf("%s already has a section [channels.email]", name)
 		}
-		f.tail += "\n" + e.Section()
 		return nil
-	}, func(before, after *Config) bool { return before.differsOnly(after, "channels.email.") })
+	})
+}
+
+// addText appends a text after a blank line, unless check refuses the configuration. Only
+// keys with this beginning may change.
+func (rd Reader) addText(name string, data []byte, text, beginning string, check func(before *Config) error) ([]byte, error) {
+	return rd.edit(name, data, func(f *file, before *Config) error {
+		if err := check(before); err != nil {
+			return err
+		}
+		f.tail += "\n" + text
+		return nil
+	}, func(before, after *Config) bool { return before.differsOnly(after, beginning) })
+}
+
+// AddRule appends the lines of one rule to data, the content of the file called name. It
+// keeps every existing byte. An error about the result is an *Error.
+func (rd Reader) AddRule(name string, data []byte, lines string) ([]byte, error) {
+	return rd.addText(name, data, strings.TrimRight(lines, "\n")+"\n", "rules", func(before *Config) error {
+		_, err := before.Rule(lines) // one rule, and nothing else
+		return err
+	})
 }

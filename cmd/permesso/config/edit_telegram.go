@@ -121,18 +121,7 @@ func (t NewTelegram) addTo(f *file, before *Config) error {
 // workspace changes keys of the workspace, and returns those to add.
 func (t NewTelegram) workspace(f *file, c *Config) (entries []entry) {
 	w, section := c.Workspaces[t.Workspace], f.root.at("workspaces", t.Workspace)
-	for _, list := range []struct {
-		key, name string
-		has       []string
-	}{{"approvers", t.Approver, w.Approvers}, {"channels", channelTelegram, w.Channels}} {
-		switch n := section.written(list.key); {
-		case slices.Contains(list.has, list.name):
-		case n != nil && n.kind == array:
-			f.appendTo(n, list.name)
-		default:
-			entries = append(entries, entry{list.key, quotedList([]string{list.name})})
-		}
-	}
+	entries = append(f.addName(section, "approvers", t.Approver, w.Approvers), f.addName(section, "channels", channelTelegram, w.Channels)...)
 	old, exists := c.TelegramChats[t.Workspace]
 	if t.Chat == (TelegramChat{}) || t.Chat == old {
 		return entries

@@ -39,6 +39,19 @@ func Propose(p *approval.Pending, despite ...string) (string, error) {
 	return strings.Join(append(lines, "reason = "+quoteTOML("as request "+p.ShortID)), "\n"), nil
 }
 
+// NewRule is a rule for a tool, a workspace, or both.
+type NewRule struct{ Tool, Workspace, Outcome, Reason string }
+
+// Lines formats it as TOML.
+func (r NewRule) Lines() string {
+	match := lines([]entry{{"tool", written(r.Tool)}, {"workspace", written(r.Workspace)}})
+	all := []string{"[[rules]]", "match = { " + strings.Join(match, ", ") + " }", "outcome = " + quoteTOML(r.Outcome)}
+	if r.Reason != "" {
+		all = append(all, "reason = "+quoteTOML(r.Reason))
+	}
+	return strings.Join(all, "\n")
+}
+
 // Values that a condition names without equals or json.
 var (
 	plainText   = pattern(`^[\pL\pN@_+-][\pL\pN@_+ .,:/-]*$`)

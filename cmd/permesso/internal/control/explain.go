@@ -107,11 +107,11 @@ func (x *explainer) rule(name string) {
 		if err != nil {
 			return
 		}
-		judge, err := (&trial{cfg: x.cfg, memory: x.memory}).with(lines, x.facts.ClientID)
+		judge, err := (&trial{cfg: x.cfg, memory: x.memory}).with(lines)
 		if err != nil {
 			continue // a destination without a condition
 		}
-		switch then := judge(x.facts).Outcome; {
+		switch then := ofClient(x.facts.ClientID, judge)(x.facts).Outcome; {
 		case then <= x.now.Outcome:
 		case why == ruleMasked:
 			x.add("despite", fmt.Sprintf(`a rule for %s with despite = ["%s"] and a condition on every argument`, x.facts.Tool, strings.Join(despite, `", "`)), then)

@@ -83,10 +83,11 @@ func (t *trial) propose(ctx context.Context, p *approval.Pending, client string)
 		if err != nil {
 			return chat.Proposal{}, err
 		}
-		judge, err := t.with(lines, client)
+		with, err := t.with(lines)
 		if err != nil {
 			return chat.Proposal{}, err
 		}
+		judge := ofClient(client, with)
 		_, _, now := Rejudge(ctx, t.viewer, home.SettingsOf(t.cfg), k, judge)
 		switch {
 		case now.Outcome == approval.Allow:
@@ -103,9 +104,9 @@ func (t *trial) propose(ctx context.Context, p *approval.Pending, client string)
 	}
 }
 
-// with returns a function that judges a client's requests by the configuration and the rule
-// of these lines. The operator's loader reads them.
-func (t *trial) with(lines, client string) (func(approval.Facts) approval.Ruling, error) {
+// with returns a function that judges requests by the configuration and the rule of these
+// lines. The operator's loader reads them.
+func (t *trial) with(lines string) (func(approval.Facts) approval.Ruling, error) {
 	rule, err := t.cfg.Rule(lines)
 	if err != nil {
 		return nil, err
@@ -117,7 +118,41 @@ func (t *trial) with(lines, client string) (func(approval.Facts) approval.Ruling
 	if err != nil {
 		return nil, err
 	}
-	return ofClient(client, view.Judge), nil
+	return view.Judge, nil
+}
+
+// lastRuled is how many requests TryRule judges.
+const lastRuled = 20
+
+// TryRule says of how many of a workspace's last requests the rule of these lines would have
+// made what its outcome says, and of how many nothing else does. Without a workspace it
+// judges those of all.
+func TryRule(ctx context.Context, h *home.Home, m *home.Memory, workspace, lines string) (n, of int, err error) {
+	rule, err := h.Config.Rule(lines)
+	if err != nil || m.Keys == nil {
+		return 0, 0, err
+	}
+	t := &trial{h.Viewer(m.Keys), h.Config, m}
+	with, err := t.with(lines)
+	if err != nil {
+		return 0, 0, err
+	}
+	q := read.Query{Limit: lastRuled}
+	if workspace != "" {
+		q.Workspaces = []string{workspace}
+	}
+	found, _, err := t.viewer.Requests(q)
+	for _, x := range found {
+		_, then, after := Rejudge(ctx, t.viewer, home.SettingsOf(t.cfg), x.Key, with)
+		if then == nil {
+			continue
+		}
+		_, _, before := Rejudge(ctx, t.viewer, home.SettingsOf(t.cfg), x.Key, m.Judge)
+		if of++; after.Outcome == rule.Outcome && before.Outcome != rule.Outcome {
+			n++
+		}
+	}
+	return n, of, err
 }
 
 func ofClient(id string, judge func(approval.Facts) approval.Ruling) func(approval.Facts) approval.Ruling {

@@ -304,7 +304,7 @@ func (p *prompter) line(ctx context.Context) (string, error) {
 	case ctx.Err() != nil:
 		err = console.Fail(console.ExitError, "", "interrupted; nothing was written")
 	default:
-		err = console.Fail(console.ExitError, "permesso init --yes asks no questions", "end of input; nothing was written")
+		err = console.Fail(console.ExitError, "with --yes no questions are asked", "end of input; nothing was written")
 	}
 	fmt.Fprintln(p.out)
 	return "", err
