@@ -144,6 +144,7 @@ var reasonInfos = [...]reasonInfo{
 	// The gate's own refusals.
 	{code: "workspace_unknown", args: "workspace", argues: forDeny},
 	{code: "folder_closed", args: "workspace", argues: forDeny},
+	{code: "other_workspace", args: "workspace", argues: forDeny},
 	{code: "malformed", args: "detail", argues: forDeny},
 	{code: "expired", argues: forDeny},
 	{code: "other_principal", args: "approver principal", argues: forDeny},
