@@ -76,7 +76,7 @@ func TestForgedDecisions(t *testing.T) {
 			require.True(t, h.has(approval.DocPending, k), "still pending")
 			require.Zero(t, h.executor.count())
 			require.Contains(t, h.refusals(personal), `"`+k.ID+`.decision": decision is not valid for the pending request`)
-			require.Contains(t, h.logs.String(), "they hand them to the daemon", "and names the correct way")
+			require.Contains(t, h.logs.String(), "decision_file", "and names the correct way")
 			require.Equal(t, []event.Kind{event.Requested, event.Forged}, h.history(k))
 			h.decide(decision(k, approval.Approved))
 			h.step(k)
