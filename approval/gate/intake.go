@@ -221,7 +221,7 @@ func (g *Gate) newPending(s *state, ev evaluation, short string) *approval.Pendi
 		Reversibility: tool.Reversibility, Verb: tool.Verb, Summary: facts.ExpandQuoted(tool.Summary, r.RequestData),
 		Territory: tool.Territory, Principal: f.Principal, AskOn: s.origin().AskOn, Ruling: ev.ruling,
 		ExpiresAt:       s.now.Add(timeout(r, ws, s.now)).UTC(),
-		RecurrenceCount: ev.policy.Recurrence(ws.Name, f.Capability, f.Tool, f.Target),
+		RecurrenceCount: ev.policy.Recurrence(ws.Name, cmp.Or(f.Tool, f.ActionType), f.Capability),
 		Agent:           approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
 		Options:         r.Options, Resubmits: r.Resubmits, Proof: r.Proof, Facts: f.Evidence,
 		Runs: ev.runs, SummaryParts: facts.Parts(tool.Summary), Metadata: r.Metadata,

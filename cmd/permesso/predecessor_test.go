@@ -347,3 +347,42 @@ func TestPredecessorRemembersAnyCommand(t *testing.T) {
 	p.threeMore(clientBody("exec_cmd", "sess_123", "another"), "2")
 	p.asks(clientBody("exec_cmd", "sess_456", clientPreview))
 }
+
+// Downloads to nine paths are the same action: the card gets shorter, and each form of it
+// has the path.
+func TestNineDownloads(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", `
+[approvers.ann]
+telegram = 1
+[workspaces.default]
+approvers = ["ann"]
+[tools.download]
+capability = "fs:write"
+verb = "download"
+summary = "{url}"
+target = "{path}"
+args = { url = "url", path = "path" }
+handler = { kind = "command", argv = ["/bin/echo", "{url}", "{path}"] }
+`)
+	h.serve().awaitLog(`"serving"`)
+	for n := range 9 {
+		path := fmt.Sprintf("/srv/films/%d.mkv", n)
+		id := h.ask(`{"tool_name":"download","request_data":{"url":"https://example.org/x","path":"` + path + `"}}`)
+		h.awaitPending("default", id)
+		code, card, errs := h.run("", "show", id)
+		require.Zero(t, code, errs)
+		head, _, _ := strings.Cut(card, "runs:")
+		require.Contains(t, head, "class: fs:write:"+path, "%s", card)
+		question := "🔐 May I download?\n"
+		if n >= 8 {
+			question = "🔐 Download "
+		} else if n >= 3 {
+			question = "🔐 May I download? ("
+		}
+		require.Contains(t, card, question, "after %d approvals", n)
+		code, _, errs = h.run("", "approve", id)
+		require.Zero(t, code, errs)
+		h.response(id)
+	}
+}
