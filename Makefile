@@ -19,7 +19,7 @@ BENCH    ?= .
 BENCH_DIR ?=
 
 .DEFAULT_GOAL := help
-.PHONY: screenshots help build install man deb deb-debootstrap deps deps-demo deps-tools test test-fast soak oldest crash fuzz bench check fmt demo clean
+.PHONY: screenshots help build install man deb deb-debootstrap deps deps-demo deps-tools test test-fast soak oldest openapi crash fuzz bench check fmt demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ soak: deps-tools ## run all tests in their long form (more kills, schedules, sta
 
 oldest: deps-tools ## test the clients on Python 3.9 and Node 18
 	@.ci/oldest
+
+openapi: ## lint the OpenAPI document
+	@.ci/openapi
 
 crash: ## explore a million disk states after crashes, and all mutants (about 8 minutes on two idle cores)
 	go test -run '^(TestCrash|TestMutants)$$' -count=1 -timeout 60m -v ./cmd/permesso/internal/crashtest/ -states 1000000 -mutants 0

@@ -153,6 +153,7 @@ type Pending struct {
 	ObjectSize      *int64            `json:"object_size,omitzero"`   // bytes of the tool's Size; nil: unknown
 	Before          *FileBefore       `json:"before,omitzero"`        // nil: nothing is written, or it could not be read
 	Offers          []Offer           `json:"offers,omitzero"`        // by scope: session, always
+	Metadata        Raw               `json:"metadata,omitzero"`      // the agent's, verbatim
 }
 
 // Runs is the finished invocation: exactly what an approval of the request starts. The
@@ -463,6 +464,7 @@ type Response struct {
 	Feedback         *string          `json:"feedback"`
 	RequiredResponse *string          `json:"required_response"`
 	Receipt          *string          `json:"receipt"`
+	Metadata         Raw              `json:"metadata"` // the request's, verbatim
 	RespondedAt      time.Time        `json:"responded_at"`
 }
 

@@ -143,7 +143,9 @@ var reasonInfos = [...]reasonInfo{
 	{code: "rule_despite", args: "tool what"},
 	// The gate's own refusals.
 	{code: "workspace_unknown", args: "workspace", argues: forDeny},
+	{code: "decision_file"},
 	{code: "folder_closed", args: "workspace", argues: forDeny},
+	{code: "other_workspace", args: "workspace", argues: forDeny},
 	{code: "malformed", args: "detail", argues: forDeny},
 	{code: "expired", argues: forDeny},
 	{code: "other_principal", args: "approver principal", argues: forDeny},

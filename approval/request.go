@@ -1,12 +1,16 @@
 package approval
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/permesso-dev/permesso/approval/codec"
 )
@@ -27,6 +31,7 @@ const (
 	maxOptions     = 8 // answers a question may offer
 	maxOption      = 200
 	maxExpiry      = 366 * 24 * time.Hour
+	maxMetadata    = 4 << 10
 )
 
 // Request is what an agent wrote. No field carries authority.
@@ -42,8 +47,10 @@ type Request struct {
 	Rationale    string   `json:"rationale"`
 	ExpiresInSec int64    `json:"expires_in_sec"` // 0: the workspace's timeout
 	Options      []string `json:"options"`
+	Metadata     Raw      `json:"metadata,omitzero"` // an object; carried to the record and the response
 	Proof        Raw      `json:"proof"`
 	Resubmits    string   `json:"resubmits"`
+	SourceGroup  string   `json:"-"` // the workspace that a form of the predecessor names; "": none
 }
 
 // Errors of ParseRequest.
@@ -58,15 +65,83 @@ var (
 // ErrMalformed and quote at most a key of the document.
 func ParseRequest(b []byte, id string) (*Request, error) {
 	r := &Request{}
-	if err := codec.Decode(b, r); errors.Is(err, codec.ErrEndsEarly) {
-		return nil, ErrIncomplete
-	} else if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	err := r.parse(b, r)
+	if err == nil {
+		err = r.validate(id)
 	}
-	if err := r.validate(id); err != nil {
+	return r.orError(err)
+}
+
+// parse reads b into document, which is or holds r, or into r if b has the flat form.
+func (r *Request) parse(b []byte, document any) error {
+	err := codec.Decode(b, document)
+	if tool, fields, ok := flatForm(b); ok {
+		err = r.setFlat(b, tool, fields)
+	}
+	return err
+}
+
+// orError is r, or what a caller of ParseRequest learns of err.
+func (r *Request) orError(err error) (*Request, error) {
+	switch {
+	case errors.Is(err, codec.ErrEndsEarly):
+		return nil, ErrIncomplete
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	return r, nil
+}
+
+// flatType is before the name of the tool in the type of a request in the predecessor's flat
+// form: every member but type, request_id and source_group is an argument.
+const flatType = "service:"
+
+// flatForm returns the tool and the members of a request in the flat form, as far as it goes.
+func flatForm(b []byte) (tool string, fields []codec.Field, ok bool) {
+	if !bytes.Contains(b, []byte(flatType)) {
+		return "", nil, false // fast path for almost every request
+	}
+	fields = codec.FirstFields(b) // setFlat reports what is wrong behind them
+	for _, f := range fields {
+		if text, _ := f.Text(); f.Name == "type" && strings.HasPrefix(text, flatType) {
+			return text[len(flatType):], fields, true
+		}
+	}
+	return "", nil, false
+}
+
+// setFlat makes r the request that the flat form stands for. The arguments keep their bytes.
+func (r *Request) setFlat(b []byte, tool string, fields []codec.Field) error {
+	var strict Raw
+	if err := codec.Decode(b, &strict); err != nil {
+		return err
+	}
+	*r = Request{ToolName: tool, RequestData: Raw("{")}
+	for _, f := range fields {
+		text, isText := f.Text()
+		switch f.Name {
+		case "type":
+			continue
+		case "request_id":
+			r.RequestID = text
+			continue
+		case "source_group":
+			if r.SourceGroup = text; !isText || text == "" {
+				return errors.New("source_group must be the name of the workspace")
+			}
+			continue
+		}
+		if len(r.RequestData) > 1 {
+			r.RequestData = append(r.RequestData, ',')
+		}
+		name, err := jsontext.AppendQuote(r.RequestData, f.Name)
+		if err != nil {
+			return err
+		}
+		r.RequestData = append(append(name, ':'), f.Value...)
+	}
+	r.RequestData = append(r.RequestData, '}')
+	return nil
 }
 
 // Encode is the request as an agent would write it, for APIs that receive it in
@@ -142,10 +217,17 @@ func (r *Request) validateShape() error {
 	default:
 		return errors.New("request_data must be an object")
 	}
-	if k := r.Proof.Kind(); k != 0 && k != '{' && k != 'n' {
-		return errors.New("proof must be an object")
-	} else if k == 'n' {
-		r.Proof = nil
+	for name, object := range map[string]*Raw{"proof": &r.Proof, "metadata": &r.Metadata} {
+		switch object.Kind() {
+		case 'n':
+			*object = nil
+		case 0, '{':
+		default:
+			return fmt.Errorf("%s must be an object", name)
+		}
+	}
+	if len(r.Metadata) > maxMetadata {
+		return fmt.Errorf("metadata is longer than %d bytes", maxMetadata)
 	}
 	return nil
 }
@@ -174,7 +256,7 @@ func ValidActionType(s string) bool {
 }
 
 // hostRequest is a request that a host program wrote as a pending, with the
-// predecessor's additional keys. Those are ignored.
+// predecessor's additional keys. All but source_group are ignored.
 type hostRequest struct {
 	Request
 	ShortID     string `json:"short_id"`
@@ -182,32 +264,26 @@ type hostRequest struct {
 	ChatJID     string `json:"chat_jid"`
 	HandlerType string `json:"handler_type"`
 	Timestamp   string `json:"timestamp"`
+	Notified    bool   `json:"notification_sent"`
 }
 
-// ParseHostRequest reads a request that a host program wrote as a pending.
-func ParseHostRequest(b []byte, id string) (*Request, error) {
-	h := &hostRequest{}
-	if err := codec.Decode(b, h); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
-	}
-	if err := h.validate(id); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
-	}
-	return &h.Request, nil
-}
+// ParseHostRequest reads a request that a host program wrote as a pending, or an agent as a
+// request. Its errors are those of ParseRequest.
+func ParseHostRequest(b []byte, id string) (*Request, error) { return parseHost(b, id, "") }
 
 // ParseDraft reads a request to be evaluated but not run. If it has no id, it gets
 // a placeholder.
-func ParseDraft(b []byte) (*Request, error) {
+func ParseDraft(b []byte) (*Request, error) { return parseHost(b, "", strings.Repeat("0", 16)) }
+
+// parseHost reads a request of the given id; "" is any, or none, for which placeholder stands.
+func parseHost(b []byte, id, placeholder string) (*Request, error) {
 	h := &hostRequest{}
-	if err := codec.Decode(b, h); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	err := h.parse(b, h)
+	if h.Request.SourceGroup = cmp.Or(h.SourceGroup, h.Request.SourceGroup); h.RequestID == "" {
+		h.RequestID = placeholder
 	}
-	if h.RequestID == "" {
-		h.RequestID = strings.Repeat("0", 16)
+	if err == nil {
+		err = h.validate(cmp.Or(id, h.RequestID))
 	}
-	if err := h.validate(h.RequestID); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
-	}
-	return &h.Request, nil
+	return h.orError(err)
 }

@@ -24,7 +24,7 @@ func TestParseRequestSetsDefaults(t *testing.T) {
 		RequestID: someID, ToolName: "x_post", Type: approval.TypeAction, RequestData: approval.Raw("{}"),
 	}, r)
 
-	nulls := request(`"request_data":null`, `"proof":null`, `"title":null`, `"options":null`, `"expires_in_sec":null`, `"type":null`)
+	nulls := request(`"request_data":null`, `"proof":null`, `"metadata":null`, `"title":null`, `"options":null`, `"expires_in_sec":null`, `"type":null`)
 	again, err := approval.ParseRequest([]byte(nulls), someID)
 	require.NoError(t, err)
 	require.Equal(t, r, again, "null equals a missing key")
@@ -47,6 +47,7 @@ func TestRequestsThatAreAccepted(t *testing.T) {
 		{"white space around it", someID, " \r\n\t" + request() + "\n\n"},
 		{"the longest tool name", someID, `{"request_id":"` + someID + `","tool_name":"` + strings.Repeat("A", 64) + `"}`},
 		{"any keys inside request_data", someID, request(`"request_data":{"request_id":"../x","mac":"","Tool_Name":1}`)},
+		{"metadata of 4 KiB", someID, request(`"metadata":{"a":"` + strings.Repeat("x", 4<<10-8) + `"}`)},
 		{"escaped characters in keys and values", someID, `{"request\u005fid":"` + someID + `","tool_name":"\u0078"}`},
 	} {
 		_, err := approval.ParseRequest([]byte(c.text), c.id)
@@ -66,6 +67,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		noTitle    = "a question needs a title: it is the text of the question"
 		noObject   = "request_data must be an object"
 		noProof    = "proof must be an object"
+		noMetadata = "metadata must be an object"
 		noResubmit = "resubmits must be a request id"
 	)
 	id := func(s string) string { return `{"request_id":"` + s + `","tool_name":"x"}` }
@@ -153,6 +155,18 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"proof that is a list", request(`"proof":[]`), noProof},
 		{"proof that is text", request(`"proof":"yes"`), noProof},
 		{"proof that is true", request(`"proof":true`), noProof},
+		{"metadata that is a list", request(`"metadata":[]`), noMetadata},
+		{"metadata that is text", request(`"metadata":"{}"`), noMetadata},
+		{"metadata over 4 KiB", request(`"metadata":{"a":"` + strings.Repeat("x", 4<<10-7) + `"}`), "metadata is longer than 4096 bytes"},
+		{"a flat request without a workspace", `{"type":"service:x_post","request_id":"` + someID + `","source_group":""}`, "source_group must be the name of the workspace"},
+		{"a flat request whose workspace is no text", `{"type":"service:x_post","request_id":"` + someID + `","source_group":7}`, "source_group must be the name of the workspace"},
+		{"a flat request for no tool", `{"type":"service:","request_id":"` + someID + `"}`, "tool_name or action_type is required"},
+		{"a flat request for no possible tool", `{"type":"service:x/y","request_id":"` + someID + `"}`, badTool},
+		{"a flat request of another id", `{"type":"service:x","request_id":"ffffffffffffffff"}`, "request_id differs from the file's name"},
+		{"a flat request that is a number", `{"type":"service:x","request_id":7}`, badID},
+		{"a duplicate in a flat request", `{"type":"service:x","request_id":"` + someID + `","to":1,"to":2}`, `duplicate key "to"`},
+		{"a type twice", `{"type":"service:x","request_id":"` + someID + `","type":"service:y"}`, `duplicate key "type"`},
+		{"a flat request nested too deeply", `{"type":"service:x","request_id":"` + someID + `","a":` + nested(codec.MaxDepth) + `}`, "nested deeper than 32 levels"},
 		{"resubmits is not an id", request(`"resubmits":"the last one"`), noResubmit},
 		{"resubmits is a path", request(`"resubmits":"../../a7f3b2c1d4e5f6a7"`), noResubmit},
 
@@ -185,6 +199,7 @@ func TestEveryPrefixIsIncomplete(t *testing.T) {
 		request(`"title":"\u00e9\ud83d\udd14 é🔔 \\ \" \n"`, `"request_data":{"t":true,"f":false,"n":null,"x":[-1.5e+10,0,{}]}`),
 		" \n\t" + request(),
 		"{ \"request_id\" : \"" + someID + "\" ,\r\n \"tool_name\" : \"x\" }",
+		flatRequest,
 	}
 	for _, text := range texts {
 		_, err := approval.ParseRequest([]byte(text), someID)
@@ -279,19 +294,49 @@ func TestParseHostRequest(t *testing.T) {
 	r, err := approval.ParseHostRequest([]byte(request(own...)), someID)
 	require.NoError(t, err)
 	require.Equal(t, &approval.Request{
-		RequestID: someID, ToolName: "x_post", Type: approval.TypeAction, RequestData: approval.Raw(untidy),
+		RequestID: someID, ToolName: "x_post", Type: approval.TypeAction, RequestData: approval.Raw(untidy), SourceGroup: "other",
 	}, r)
+	r, err = approval.ParseHostRequest([]byte(request(`"source_group":null`, `"notification_sent":true`)), someID)
+	require.NoError(t, err)
+	require.Empty(t, r.SourceGroup)
+	_, err = approval.ParseHostRequest([]byte(`{"request_id":`), someID)
+	require.ErrorIs(t, err, approval.ErrIncomplete, "it may be written just now")
 
 	for _, c := range []struct{ why, text, err string }{
 		{"a forged pending with facts", request(`"capability":"time:read"`), `unknown key "capability"`},
 		{"a forged pending with a MAC", request(`"mac":"00"`), `unknown key "mac"`},
 		{"a duplicate", request(`"short_id":"a"`, `"short_id":"b"`), `duplicate key "short_id"`},
 		{"another id", strings.Replace(request(), someID, "ffffffffffffffff", 1), "request_id differs from the file's name"},
-		{"unfinished", `{"request_id":`, "not valid JSON: the document ends too early"},
 		{"too deep", request(`"request_data":` + nested(codec.MaxDepth)), "nested deeper than 32 levels"},
 	} {
 		_, err := approval.ParseHostRequest([]byte(c.text), someID)
 		require.EqualError(t, err, "malformed request: "+c.err, c.why)
 		require.ErrorIs(t, err, approval.ErrMalformed)
 	}
+}
+
+// flatRequest is a request in the predecessor's flat form.
+const flatRequest = `{ "type": "service:x_post", "request_id": "` + someID + `", "source_group": "personal", "text" : "Meeting at 5", ` +
+	`"n":1.50, "title": "an argument", "\u0065ffect":{ "metadata": null} }`
+
+// Every member of the flat form but three is an argument, byte for byte.
+func TestFlatRequest(t *testing.T) {
+	want := &approval.Request{
+		RequestID: someID, ToolName: "x_post", Type: approval.TypeAction, SourceGroup: "personal",
+		RequestData: approval.Raw(`{"text":"Meeting at 5","n":1.50,"title":"an argument","effect":{ "metadata": null}}`),
+	}
+	for name, parse := range map[string]func([]byte, string) (*approval.Request, error){
+		"request": approval.ParseRequest, "pending": approval.ParseHostRequest,
+		"draft": func(b []byte, _ string) (*approval.Request, error) { return approval.ParseDraft(b) },
+	} {
+		r, err := parse([]byte(flatRequest), someID)
+		require.NoError(t, err, name)
+		require.Equal(t, want, r, name)
+	}
+	r, err := approval.ParseRequest([]byte(`{"request_id":"`+someID+`","type":"service:x_post"}`), someID)
+	require.NoError(t, err)
+	require.Equal(t, "{}", string(r.RequestData), "no arguments")
+	r, err = approval.ParseDraft([]byte(`{"type":"service:x_post"}`))
+	require.NoError(t, err)
+	require.NotEmpty(t, r.RequestID)
 }

@@ -168,6 +168,7 @@ type messages struct {
 	Says             string
 	Title            string
 	Preview          string
+	Metadata         string
 	RedactedPart     string
 	SecretName       string
 	WithheldPart     string

@@ -422,7 +422,7 @@ func (r renderer) reversibility() string {
 // flags warns of text that is not what it looks like.
 func (r renderer) flags() []string {
 	p := r.p
-	texts := append([]string{p.Summary, stringsIn(p.RequestData), stringsIn(p.Proof), p.Agent.Title, p.Agent.Preview, p.Agent.Rationale}, p.Options...)
+	texts := append([]string{p.Summary, stringsIn(p.RequestData), stringsIn(p.Proof), stringsIn(p.Metadata), p.Agent.Title, p.Agent.Preview, p.Agent.Rationale}, p.Options...)
 	for _, v := range p.Verb {
 		texts = append(texts, v)
 	}
@@ -496,6 +496,9 @@ func (r renderer) prose() []string {
 		default:
 			lines = append(lines, part.label+": "+r.quote(part.text))
 		}
+	}
+	if r.Local && len(r.p.Metadata) > 0 { // elsewhere it would be in the way: it runs nowhere
+		lines = append(lines, r.Metadata+": "+r.value(r.p.Metadata))
 	}
 	return lines
 }

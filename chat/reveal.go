@@ -28,12 +28,13 @@ func (s Style) Masked(p *approval.Pending) (kinds []string) {
 // maskable lists the texts of p in which a card masks secrets.
 func maskable(p *approval.Pending) []string {
 	texts := append([]string{p.Agent.Title, p.Agent.Preview, p.Agent.Rationale}, p.Options...)
-	data := string(p.RequestData)
-	for start, end := range jsonStrings(data) {
-		var s string
-		isName := strings.HasPrefix(strings.TrimLeft(data[end:], " \t\r\n"), ":")
-		if !isName && json.Unmarshal([]byte(data[start:end]), &s) == nil {
-			texts = append(texts, s)
+	for _, data := range []string{string(p.RequestData), string(p.Metadata)} {
+		for start, end := range jsonStrings(data) {
+			var s string
+			isName := strings.HasPrefix(strings.TrimLeft(data[end:], " \t\r\n"), ":")
+			if !isName && json.Unmarshal([]byte(data[start:end]), &s) == nil {
+				texts = append(texts, s)
+			}
 		}
 	}
 	return texts

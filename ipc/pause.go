@@ -1,7 +1,6 @@
 package ipc
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +11,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/store"
 )
 
@@ -105,7 +107,7 @@ func (s *Store) createEmpty(name string) error {
 
 // createPause writes v durably. It never replaces a file.
 func (s *Store) createPause(name string, v any) error {
-	b, err := json.Marshal(v)
+	b, err := json.Marshal(v, codec.Times())
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(name), err)
 	}

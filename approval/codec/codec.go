@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -228,6 +229,21 @@ func (f Field) Text() (string, bool) {
 
 // Fields lists an object's members in the order they were written.
 func Fields(object jsontext.Value) ([]Field, error) {
+	fields, err := readFields(object)
+	if err != nil {
+		return nil, err
+	}
+	return fields, nil
+}
+
+// FirstFields lists the members of what may be the beginning of an object, as far as they are
+// valid.
+func FirstFields(beginning jsontext.Value) []Field {
+	fields, _ := readFields(beginning) // only the rest is not valid
+	return fields
+}
+
+func readFields(object jsontext.Value) ([]Field, error) {
 	object = bytes.Clone(object) // its parts are returned
 	dec := jsontext.NewDecoder(bytes.NewBuffer(object))
 	if tok, err := dec.ReadToken(); err != nil || tok.Kind() != '{' {
@@ -237,12 +253,12 @@ func Fields(object jsontext.Value) ([]Field, error) {
 	for dec.PeekKind() != '}' {
 		tok, err := dec.ReadToken()
 		if err != nil {
-			return nil, plainJSONError(err)
+			return fields, plainJSONError(err)
 		}
 		name := tok.String()
 		val, err := dec.ReadValue()
 		if err != nil {
-			return nil, plainJSONError(err)
+			return fields, plainJSONError(err)
 		}
 		fields = append(fields, Field{name, partOf(object, dec, val)})
 	}
@@ -276,7 +292,25 @@ func partOf(whole jsontext.Value, d *jsontext.Decoder, read jsontext.Value) json
 	return whole[end-int64(len(read)) : end : end]
 }
 
+// timeForm is RFC 3339 with nine digits: times in it sort as text.
+const timeForm = "2006-01-02T15:04:05.000000000Z07:00"
+
+// Time writes a time in the one form that documents, answers and receipts have: UTC with
+// nine digits.
+func Time(t time.Time) string { return t.UTC().Format(timeForm) }
+
+// Times makes the JSON package write times as Time does.
+var Times = sync.OnceValue(func() json.Options { return json.WithMarshalers(json.MarshalFunc(encodeTime)) })
+
+func encodeTime(t time.Time) ([]byte, error) {
+	if y := t.UTC().Year(); y < 0 || y > 9999 {
+		return nil, errors.New("a time outside of the years 0 to 9999")
+	}
+	return jsontext.AppendQuote(nil, Time(t))
+}
+
 var (
+	timeType   = reflect.TypeFor[time.Time]()
 	rawType    = reflect.TypeFor[jsontext.Value]()
 	stringType = reflect.TypeFor[string]()
 )
@@ -318,8 +352,12 @@ func appendValue(buf []byte, f reflect.Value) ([]byte, error) {
 		return append(buf, f.Bytes()...), nil
 	case stringType: // fast path, same output as the library
 		return jsontext.AppendQuote(buf, f.String())
+	case timeType:
+		t, _ := f.Interface().(time.Time)
+		b, err := encodeTime(t)
+		return append(buf, b...), err
 	}
 	// Deterministic sorts map keys: the same value gives the same bytes.
-	b, err := json.Marshal(f.Interface(), json.FormatNilSliceAsNull(false), json.Deterministic(true))
+	b, err := json.Marshal(f.Interface(), json.FormatNilSliceAsNull(false), json.Deterministic(true), Times())
 	return append(buf, b...), err
 }

@@ -122,7 +122,7 @@ func (g *Gate) runAgain(ctx context.Context, s *state) (waiting bool, err error)
 
 func claimedArgs(c *approval.Claim, k approval.Key) ([]byte, error) {
 	if len(c.Request) > 0 && c.Request.Kind() == '{' {
-		r, err := approval.ParseRequest(c.Request, k.ID)
+		r, err := approval.ParseHostRequest(c.Request, k.ID)
 		if err != nil {
 			return nil, err
 		}

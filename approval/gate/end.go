@@ -129,7 +129,7 @@ func (e *outcome) response() *approval.Response {
 		Version: approval.Version, RequestID: e.key.ID, RequestSHA256: e.record.RequestSHA256,
 		Status: e.status, RespondedAt: e.record.EndedAt,
 		Result: e.effect.Result, Error: optional(e.effect.Error),
-		Feedback: optional(e.feedback), RequiredResponse: optional(e.required), Receipt: optional(e.record.Receipt),
+		Feedback: optional(e.feedback), RequiredResponse: optional(e.required), Receipt: optional(e.record.Receipt), Metadata: e.info.metadata,
 	}
 	r.Decision.Auto = e.decision == nil
 	if d := e.decision; d != nil {

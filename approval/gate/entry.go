@@ -12,6 +12,8 @@ import (
 // names come from the agent: the name of an unknown tool, the session.
 type requestInfo struct {
 	tool, capability, target, actionType, clientID, sessionID string
+
+	metadata approval.Raw // for the response; no entry has it
 }
 
 // fill writes the info into an entry. It leaves the target out if the request was not
@@ -53,7 +55,7 @@ func (g *Gate) infoFor(s *state) requestInfo {
 }
 
 func infoFromPending(p *approval.Pending) requestInfo {
-	return requestInfo{p.ToolName, p.Capability, p.Target, p.ActionType, p.ClientID, p.SessionID}
+	return requestInfo{p.ToolName, p.Capability, p.Target, p.ActionType, p.ClientID, p.SessionID, p.Metadata}
 }
 
 func (g *Gate) infoFromRequest(k approval.Key, from submit.Origin, r *approval.Request) requestInfo {
@@ -63,7 +65,7 @@ func (g *Gate) infoFromRequest(k approval.Key, from submit.Origin, r *approval.R
 	}
 	return requestInfo{
 		tool: r.ToolName, capability: tool.Capability, target: facts.Expand(tool.Target, r.RequestData),
-		actionType: actionType(r, tool), clientID: from.Client(k.Workspace), sessionID: r.SessionID,
+		actionType: actionType(r, tool), clientID: from.Client(k.Workspace), sessionID: r.SessionID, metadata: r.Metadata,
 	}
 }
 
@@ -73,7 +75,7 @@ func (g *Gate) infoFromDocuments(k approval.Key, client string, pending, request
 	if p, err := approval.OpenPending(g.Seal, k, pending); err == nil {
 		return infoFromPending(p)
 	}
-	if r, err := approval.ParseRequest(request, k.ID); err == nil {
+	if r, err := approval.ParseHostRequest(request, k.ID); err == nil {
 		return g.infoFromRequest(k, submit.Origin{ClientID: client}, r)
 	}
 	return requestInfo{}

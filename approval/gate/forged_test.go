@@ -13,6 +13,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/move"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/seal"
 )
@@ -75,7 +76,7 @@ func TestForgedDecisions(t *testing.T) {
 			require.True(t, h.has(approval.DocPending, k), "still pending")
 			require.Zero(t, h.executor.count())
 			require.Contains(t, h.refusals(personal), `"`+k.ID+`.decision": decision is not valid for the pending request`)
-			require.Contains(t, h.logs.String(), "they hand them to the daemon", "and names the correct way")
+			require.Contains(t, h.logs.String(), "decision_file", "and names the correct way")
 			require.Equal(t, []event.Kind{event.Requested, event.Forged}, h.history(k))
 			h.decide(decision(k, approval.Approved))
 			h.step(k)
@@ -124,8 +125,8 @@ func TestForgedClaimOrRecordStopsTheKey(t *testing.T) {
 // it, and the gate replaces it with its own document.
 func TestPendingFromHostProgram(t *testing.T) {
 	legacy := func(k approval.Key, tool string) string {
-		return `{"request_id":"` + k.ID + `","short_id":"a7","tool_name":"` + tool + `","source_group":"elsewhere","chat_jid":"x@g.us",` +
-			`"request_data":{"n":9007199254740993},"handler_type":"service","timestamp":"2026-01-01T00:00:00Z"}`
+		return `{"request_id":"` + k.ID + `","short_id":"a7","tool_name":"` + tool + `","source_group":"personal","chat_jid":"x@g.us",` +
+			`"request_data":{"n":9007199254740993},"handler_type":"service","timestamp":"2026-01-01T00:00:00Z","notification_sent":true}`
 	}
 	h := newRig(t, options{frozenClock: true, inline: true})
 	asks, allowed, denied, broken, blocked := key(1), key(2), key(3), key(4), key(5)
@@ -140,7 +141,7 @@ func TestPendingFromHostProgram(t *testing.T) {
 
 	p := h.pending(asks)
 	require.NotNil(t, p, "sealed by the gate")
-	require.Equal(t, personal, p.SourceGroup, "the folder determines the workspace")
+	require.Equal(t, personal, p.SourceGroup)
 	require.Equal(t, approval.ShortID(asks.ID), p.ShortID)
 	require.Empty(t, p.ChatJID, "the file's value has no authority")
 	require.Equal(t, h.clock.now(), p.Timestamp)
@@ -157,6 +158,81 @@ func TestPendingFromHostProgram(t *testing.T) {
 	h.step(asks)
 	require.Equal(t, "approved", h.outcome(asks))
 	require.Equal(t, []string{`{"n":9007199254740993}`}, h.executor.argsOf(asks))
+}
+
+// A request in the predecessor's flat form is the request that it stands for, in both
+// folders: policy evaluates it, and a person is shown what would run.
+func TestFlatRequests(t *testing.T) {
+	flat := func(k approval.Key, tool, group string) string {
+		return `{"type":"service:` + tool + `","request_id":"` + k.ID + `","source_group":"` + group + `","text":"Meeting at 5"}`
+	}
+	h := newRig(t, options{inline: true})
+	n := 0
+	for _, folder := range []approval.Doc{approval.DocRequest, approval.DocPending} {
+		put := func(tool, group string) approval.Key {
+			n++
+			k := key(n)
+			if folder == approval.DocRequest {
+				h.writeRequest(k, flat(k, tool, group))
+			} else {
+				h.writeDoc(folder, k, flat(k, tool, group))
+			}
+			h.step(k)
+			return k
+		}
+		allowed, denied := put("auto", personal), put("never", personal)
+		require.Equal(t, "auto_approved", h.outcome(allowed))
+		require.Equal(t, []string{`{"text":"Meeting at 5"}`}, h.executor.argsOf(allowed))
+		require.Equal(t, approval.StatusAutoRejected, h.response(denied).Status)
+		asked := put("run", personal)
+		require.Equal(t, `{"text":"Meeting at 5"}`, string(h.pending(asked).RequestData))
+		h.decide(decision(asked, approval.Approved))
+		h.step(asked)
+		require.Equal(t, "approved", h.outcome(asked))
+
+		foreign := put("auto", other)
+		require.Equal(t, "auto_rejected: other_workspace workspace=personal", h.outcome(foreign))
+		require.Empty(t, h.executor.argsOf(foreign))
+		require.Equal(t, approval.StatusAutoRejected, h.response(put("no_such_tool", personal)).Status)
+		require.True(t, h.isSettled(foreign))
+	}
+}
+
+// A host program's file that is still being written is not refused yet.
+func TestIncompletePendingFromHostProgram(t *testing.T) {
+	h, k := newRig(t, options{inline: true, frozenClock: true}), key(1)
+	whole := request(k, "auto", "")
+	h.writeDoc(approval.DocPending, k, whole[:len(whole)-3])
+	h.step(k)
+	require.Equal(t, "none", h.outcome(k))
+	h.clock.move(move.IncompleteGrace + time.Second)
+	h.step(k)
+	require.Equal(t, approval.StatusMalformed, h.response(k).Status)
+	require.True(t, h.isSettled(k))
+}
+
+// What an agent sends as metadata comes back unchanged, also from a claim after a crash, and
+// is in the pending and the record.
+func TestMetadataIsCarried(t *testing.T) {
+	const metadata = `{ "trace" : "\u0061", "n":1.50 }`
+	h := newRig(t, options{inline: true})
+	with := func(k approval.Key, tool string) string {
+		return `{"request_id":"` + k.ID + `","tool_name":"` + tool + `","metadata":` + metadata + `}`
+	}
+	asked, allowed, denied, without := key(1), key(2), key(3), key(4)
+	h.ask(asked, with(asked, "run"))
+	require.Equal(t, metadata, string(h.pending(asked).Metadata))
+	h.decide(decision(asked, approval.Approved))
+	h.step(asked)
+	h.writeRequest(allowed, with(allowed, "auto"))
+	h.writeRequest(denied, with(denied, "never"))
+	h.writeRequest(without, request(without, "auto", ""))
+	h.step(allowed, denied, without)
+	for _, k := range []approval.Key{asked, allowed, denied} {
+		require.Equal(t, metadata, string(h.response(k).Metadata), h.outcome(k))
+		require.Contains(t, string(h.read(approval.DocRecord, k)), `"metadata":`+metadata)
+	}
+	require.Equal(t, "null", string(h.response(without).Metadata))
 }
 
 // A workspace that is not configured asks no person.
@@ -191,7 +267,11 @@ func TestChangedPending(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(string(b), "ann", "eve", 1)), 0o600))
 	h.step(k)
 	require.Zero(t, h.executor.count())
-	require.Equal(t, approval.StatusMalformed, h.response(k).Status, "a request has no such members")
+	require.Equal(t, approval.StatusMalformed, h.response(k).Status)
+	require.Contains(t, *h.response(k).Error, "a mac that is not the gate's")
+	require.Contains(t, h.refusals(personal), "a mac that is not the gate's")
+	require.Contains(t, h.logs.String(), "a mac that is not the gate's")
+	require.Equal(t, []event.Kind{event.Requested, event.Forged, event.Malformed}, h.history(k), "an alert")
 	_, err = h.decider().Decide(context.Background(), decision(k, approval.Approved))
 	require.ErrorIs(t, err, decide.ErrDecided)
 }

@@ -36,9 +36,9 @@ type Policy interface {
 	Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling)
 	// Offers says what approvals of a request with this ruling would remember.
 	Offers(f approval.Facts, given approval.Ruling) []approval.Offer
-	// Recurrence is how often people approved the same workspace, capability (or
-	// tool, if it has none) and target.
-	Recurrence(workspace, capability, tool, target string) int
+	// Recurrence is how often people approved the same workspace, action (the tool, or the
+	// action type without one) and capability.
+	Recurrence(workspace, action, capability string) int
 }
 
 // Grants keeps grants.

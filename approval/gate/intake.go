@@ -36,6 +36,10 @@ func (g *Gate) intake(ctx context.Context, s *state) (waiting bool, err error) {
 		return g.refuseLimited(ctx, s, approval.StatusMalformed, approval.ErrMalformed, approval.Because("malformed", "detail", malformedText(s)))
 	}
 	r := s.request
+	if r.SourceGroup != "" && r.SourceGroup != ws.Name {
+		return g.refuseLimited(ctx, s, approval.StatusAutoRejected,
+			submit.ErrWorkspaceRefused, approval.Because("other_workspace", "workspace", ws.Name))
+	}
 	if g.waitedTooLong(s, timeout(r, ws, s.now)) {
 		return g.refuseLimited(ctx, s, approval.StatusExpired, submit.ErrPaused, approval.Because("expired"))
 	}
@@ -217,10 +221,10 @@ func (g *Gate) newPending(s *state, ev evaluation, short string) *approval.Pendi
 		Reversibility: tool.Reversibility, Verb: tool.Verb, Summary: facts.ExpandQuoted(tool.Summary, r.RequestData),
 		Territory: tool.Territory, Principal: f.Principal, AskOn: s.origin().AskOn, Ruling: ev.ruling,
 		ExpiresAt:       s.now.Add(timeout(r, ws, s.now)).UTC(),
-		RecurrenceCount: ev.policy.Recurrence(ws.Name, f.Capability, f.Tool, f.Target),
+		RecurrenceCount: ev.policy.Recurrence(ws.Name, cmp.Or(f.Tool, f.ActionType), f.Capability),
 		Agent:           approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
 		Options:         r.Options, Resubmits: r.Resubmits, Proof: r.Proof, Facts: f.Evidence,
-		Runs: ev.runs, SummaryParts: facts.Parts(tool.Summary),
+		Runs: ev.runs, SummaryParts: facts.Parts(tool.Summary), Metadata: r.Metadata,
 	}
 	p.ToolSHA256, p.Offers = f.ToolSHA256, ev.policy.Offers(f, ev.ruling)
 	if p.Reversibility == "" {
@@ -313,6 +317,10 @@ func (g *Gate) refuseLimited(ctx context.Context, s *state, st approval.Status, 
 	if s.submission != nil {
 		g.reject(s.submission, fmt.Errorf("%w: %s", reason, text))
 		return true, nil
+	}
+	if s.forgedPending {
+		g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(text)
+		g.noteRequestEvent(s, event.Forged, text)
 	}
 	if st == approval.StatusMalformed {
 		if err := g.Store.Refuse(ctx, s.key.Workspace, s.key.ID+".request", text); err != nil {

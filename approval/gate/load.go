@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/move"
 	"github.com/permesso-dev/permesso/approval/store"
 )
@@ -23,9 +25,11 @@ type state struct {
 
 	submission *submission // the request, if it came through Submit
 	alsoAsFile bool        // a request file with the submission's id exists
-	q          []byte      // the request's bytes: of Q, of a submission, or of a P without a MAC
-	parseErr   error       // why q is not a request
-	request    *approval.Request
+	// forgedPending: P has a mac, and not the gate's.
+	forgedPending bool
+	q             []byte // the request's bytes: of Q, of a submission, or of a P without a MAC
+	parseErr      error  // why q is not a request
+	request       *approval.Request
 
 	cancelReason string // of X
 
@@ -110,8 +114,9 @@ func (g *Gate) loadPending(ctx context.Context, s *state) error {
 	}
 	s.Pending, s.pBytes = move.Invalid, b
 	body, err := g.Seal.Open(approval.DocPending, s.key, b)
-	if err != nil {
-		return nil //nolint:nilerr // without a seal it is a host program's request
+	if err != nil { // without a mac it is a host program's request
+		s.forgedPending = slices.ContainsFunc(codec.FirstFields(b), func(f codec.Field) bool { return f.Name == "mac" })
+		return nil
 	}
 	if s.pending, err = approval.ParsePending(body, s.key); err != nil {
 		return err
@@ -146,6 +151,10 @@ func (g *Gate) loadRequest(ctx context.Context, s *state) error {
 	}
 	s.Cancel, s.cancelReason = cancel, approval.CancelReason(string(reason))
 	b, ok, err := g.readIfExists(ctx, approval.DocRequest, s.key)
+	if s.forgedPending {
+		s.q, s.parseErr = s.pBytes, fmt.Errorf("%w: the pending has a mac that is not the gate's: another program changed or wrote it", approval.ErrMalformed)
+		return nil
+	}
 	if g.loadSubmission(s) {
 		s.alsoAsFile = ok || err != nil // the next load reads the file
 		return nil
@@ -157,12 +166,14 @@ func (g *Gate) loadRequest(ctx context.Context, s *state) error {
 	if err != nil {
 		return err
 	}
+	if !ok && s.Pending == move.Invalid {
+		s.q = s.pBytes
+		s.request, s.parseErr = approval.ParseHostRequest(s.q, s.key.ID)
+		g.loadIncomplete(s)
+		return nil
+	}
 	if !ok {
 		g.seen.remove(s.key)
-		if s.Pending == move.Invalid {
-			s.q = s.pBytes
-			s.request, s.parseErr = approval.ParseHostRequest(s.q, s.key.ID)
-		}
 		return nil
 	}
 	s.q, s.Request = b, move.Valid
@@ -171,10 +182,15 @@ func (g *Gate) loadRequest(ctx context.Context, s *state) error {
 		return nil
 	}
 	s.request, s.parseErr = approval.ParseRequest(b, s.key.ID)
+	g.loadIncomplete(s)
+	return nil
+}
+
+// loadIncomplete makes a request that may be the beginning of one wait for its rest.
+func (g *Gate) loadIncomplete(s *state) {
 	if errors.Is(s.parseErr, approval.ErrIncomplete) {
 		s.Request, s.FirstSeen = move.Invalid, g.firstSeen(s.key, s.now)
 	}
-	return nil
 }
 
 func (g *Gate) firstSeen(k approval.Key, now time.Time) time.Time {

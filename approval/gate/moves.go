@@ -238,7 +238,7 @@ func (g *Gate) rejectDecision(ctx context.Context, s *state, kind event.Kind, wh
 	if err := g.Store.Refuse(ctx, s.key.Workspace, s.key.ID+".decision", why); err != nil {
 		return fmt.Errorf("describe decision: %w", err)
 	}
-	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Msg(why)
+	g.Log.Warn().Str("ws", s.key.Workspace).Str("id", s.key.ID).Str("hint", say(g.Words, approval.Because("decision_file"))).Msg(why)
 	g.noteRequestEvent(s, kind, why)
 	if err := g.Store.Remove(ctx, approval.DocDecision, s.key); err != nil {
 		return err

@@ -54,7 +54,7 @@ func (m *configSnapshot) Reserve(approval.Facts, approval.Ruling, bool) (undo fu
 
 func (m *configSnapshot) Offers(approval.Facts, approval.Ruling) []approval.Offer { return nil }
 
-func (m *configSnapshot) Recurrence(string, string, string, string) int { return 0 }
+func (m *configSnapshot) Recurrence(string, string, string) int { return 0 }
 
 type configSnapshot struct {
 	tools map[string]approval.Tool

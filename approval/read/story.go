@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/submit"
 )
 
@@ -107,7 +106,7 @@ func (v *Viewer) Resubmitted(ctx context.Context, p *approval.Pending) *Story {
 			continue
 		}
 		if st.Pending == nil && st.Record != nil {
-			if r, err := approval.ParseRequest(st.Record.Request, k.ID); err == nil { // not malformed
+			if r, err := approval.ParseHostRequest(st.Record.Request, k.ID); err == nil { // not malformed
 				st.Pending = Requested(k, st.Record)
 				st.Pending.Options = r.Options
 			}
@@ -129,26 +128,9 @@ func Requested(k approval.Key, rec *approval.Record) *approval.Pending {
 	if rec.Ruling != nil {
 		p.Ruling = *rec.Ruling
 	}
-	fields, err := codec.Fields(rec.Request)
-	if err != nil {
-		return p
-	}
-	for _, f := range fields {
-		text, _ := f.Text()
-		switch f.Name {
-		case "tool_name":
-			p.ToolName = text
-		case "action_type":
-			p.ActionType = text
-		case "request_data":
-			p.RequestData = f.Value
-		case "title":
-			p.Agent.Title = text
-		case "preview":
-			p.Agent.Preview = text
-		case "rationale":
-			p.Agent.Rationale = text
-		}
+	if r, err := approval.ParseHostRequest(rec.Request, k.ID); err == nil {
+		p.ToolName, p.ActionType, p.RequestData, p.Metadata = r.ToolName, r.ActionType, r.RequestData, r.Metadata
+		p.Agent = approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale}
 	}
 	return p
 }
@@ -165,7 +147,7 @@ func (v *Viewer) RequestAndRuling(ctx context.Context, k approval.Key) (*approva
 	if rec != nil {
 		then = rec.Ruling
 		if len(rec.Request) > 0 && rec.Request.Kind() == '{' {
-			r, err := approval.ParseRequest(rec.Request, k.ID)
+			r, err := approval.ParseHostRequest(rec.Request, k.ID)
 			return r, then, err
 		}
 		p = v.OpenPending(k, rec.Pending) // a malformed request is not stored
@@ -183,6 +165,6 @@ func (v *Viewer) RequestAndRuling(ctx context.Context, k approval.Key) (*approva
 	return &approval.Request{
 		RequestID: p.RequestID, Type: p.Type, ToolName: p.ToolName, ActionType: p.ActionType, RequestData: p.RequestData,
 		SessionID: p.SessionID, Title: p.Agent.Title, Preview: p.Agent.Preview, Rationale: p.Agent.Rationale, Options: p.Options,
-		Proof: p.Proof, Resubmits: p.Resubmits,
+		Metadata: p.Metadata, Proof: p.Proof, Resubmits: p.Resubmits,
 	}, then, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -158,7 +159,7 @@ func (a *app) printItems(items func(each func(*read.Request) error) (more bool, 
 	out := bufio.NewWriterSize(a.Out, 64<<10)
 	before := "["
 	more, err = items(func(r *read.Request) error {
-		b, err := json.Marshal(newHistoryItem(r))
+		b, err := json.Marshal(newHistoryItem(r), codec.Times())
 		if err != nil {
 			return err
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
@@ -43,7 +44,7 @@ func eachLine[T any](a *app, text string, objects []T) error {
 		return err
 	}
 	for _, o := range objects {
-		b, err := json.Marshal(o, json.Deterministic(true))
+		b, err := json.Marshal(o, json.Deterministic(true), codec.Times())
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
@@ -117,7 +118,7 @@ func (a *app) printDocument(
 	if err != nil {
 		return err
 	}
-	line, err := json.Marshal(log)
+	line, err := json.Marshal(log, codec.Times())
 	if err != nil {
 		return err
 	}
@@ -197,7 +198,7 @@ func (a *app) printFact(what, text string) {
 // agent's text, labeled.
 func (a *app) showAsked(story control.Story, about *approval.Pending, s chat.Style) {
 	if story.Asked == nil {
-		if _, err := approval.ParseRequest(story.Record.Request, story.Record.RequestID); err != nil {
+		if _, err := approval.ParseHostRequest(story.Record.Request, story.Record.RequestID); err != nil {
 			return // malformed: the error explains it
 		}
 	}
@@ -208,6 +209,9 @@ func (a *app) showAsked(story control.Story, about *approval.Pending, s chat.Sty
 		if text != "" {
 			fmt.Fprintf(a.Out, "agent says: %s\n", s.OneLine(about, text))
 		}
+	}
+	if len(about.Metadata) > 0 {
+		fmt.Fprintf(a.Out, "agent's metadata: %s\n", s.Result(about, about.Metadata))
 	}
 }
 

@@ -50,10 +50,15 @@ approval_timeout = "1h"
 // awaitMessage waits for a message in ann's chat.
 func (b *botRig) awaitMessage(what string, ok func(botapi.Message) bool) (found botapi.Message) {
 	b.t.Helper()
+	return b.awaitMessageTo(ann, what, ok)
+}
+
+func (b *botRig) awaitMessageTo(chat int64, what string, ok func(botapi.Message) bool) (found botapi.Message) {
+	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), testTimeout)
 	defer cancel()
 	err := b.api.Await(ctx, func(s botapi.State) bool {
-		for _, m := range s.FromBot(ann) {
+		for _, m := range s.FromBot(chat) {
 			if ok(m) {
 				found = m
 				return true
@@ -65,9 +70,11 @@ func (b *botRig) awaitMessage(what string, ok func(botapi.Message) bool) (found 
 	return found
 }
 
-func (b *botRig) card(id string) botapi.Message {
+func (b *botRig) card(id string) botapi.Message { return b.cardOf(ann, id) }
+
+func (b *botRig) cardOf(chat int64, id string) botapi.Message {
 	b.t.Helper()
-	return b.awaitMessage("a card", func(m botapi.Message) bool {
+	return b.awaitMessageTo(chat, "a card", func(m botapi.Message) bool {
 		return strings.Contains(m.Text, approval.ShortID(id)) && len(m.Buttons()) > 0
 	})
 }

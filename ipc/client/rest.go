@@ -423,6 +423,7 @@ type view struct {
 	Feedback         *string                    `json:"feedback"`
 	RequiredResponse *string                    `json:"required_response"`
 	Receipt          *string                    `json:"receipt"`
+	Metadata         approval.Raw               `json:"metadata"`
 }
 
 func readView(body []byte) (*view, error) {
@@ -474,7 +475,7 @@ func quoted(tool string) string { return cmp.Or(tool, `""`) }
 func (v *view) response(id string) *approval.Response {
 	r := &approval.Response{
 		Version: approval.Version, RequestID: id, Status: *v.Outcome, Result: v.Result, Error: v.Error, Feedback: v.Feedback,
-		RequiredResponse: v.RequiredResponse, Receipt: v.Receipt, RespondedAt: time.Now().UTC(),
+		RequiredResponse: v.RequiredResponse, Receipt: v.Receipt, Metadata: v.Metadata, RespondedAt: time.Now().UTC(),
 	}
 	if v.Decision != nil {
 		r.Decision = *v.Decision

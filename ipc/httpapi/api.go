@@ -51,12 +51,16 @@ func (s *Server) api(mux *http.ServeMux) huma.API {
 	api := humago.New(mux, huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
-			Info:    &huma.Info{Title: "permesso", Version: s.Version, Description: strings.TrimSpace(about)},
+			Info: &huma.Info{
+				Title: "permesso", Version: s.Version, Description: strings.TrimSpace(about),
+				License: &huma.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"},
+			},
 			Components: &huma.Components{
 				Schemas:         huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
 				SecuritySchemes: map[string]*huma.SecurityScheme{"key": {Type: "http", Scheme: "bearer"}},
 			},
 			Security: []map[string][]string{{"key": {}}},
+			Servers:  []*huma.Server{{URL: "/", Description: "the daemon that gave this document"}},
 		},
 		Formats:                      map[string]huma.Format{jsonType: strict(), "json": strict()},
 		DefaultFormat:                jsonType,

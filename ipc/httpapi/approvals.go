@@ -60,6 +60,7 @@ type CreateRequest struct {
 	ExpiresInSec *int64   `json:"expires_in_sec,omitempty" minimum:"1" maximum:"31622400" doc:"How long the request waits for a decision. The workspace has the default and the maximum."`
 	Channel      string   `json:"channel,omitempty" enum:"telegram,email" doc:"Ask only there. It must be one of the workspace's channels."`
 	Target       *Target  `json:"target,omitempty" doc:"Must be configured for the workspace: the client cannot choose other approvers."`
+	Metadata     Object   `json:"metadata,omitzero" doc:"An object of up to 4 KiB. It comes back unchanged, is kept in the record, and is shown as the agent's."`
 	Proof        Object   `json:"proof,omitzero"`
 	Resubmits    string   `json:"resubmits,omitempty" pattern:"^(appr_)?([0-9a-f]{16,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$" doc:"The approval that this one replaces."`
 }
@@ -173,7 +174,7 @@ func (w *CreateRequest) submission() (*service.Submission, *Problem) {
 	sub := &service.Submission{Channel: w.Channel, Request: approval.Request{
 		Type: w.Type, ToolName: w.ToolName, ActionType: w.ActionType, SessionID: w.SessionID,
 		Title: w.Title, Preview: w.Preview, Rationale: w.Rationale, Options: w.Options,
-		RequestData: w.RequestData.Value, Proof: w.Proof.Value, Resubmits: strings.TrimPrefix(w.Resubmits, idPrefix),
+		RequestData: w.RequestData.Value, Metadata: w.Metadata.Value, Proof: w.Proof.Value, Resubmits: strings.TrimPrefix(w.Resubmits, idPrefix),
 	}}
 	if w.ExpiresInSec != nil {
 		sub.Request.ExpiresInSec = *w.ExpiresInSec
@@ -295,7 +296,7 @@ func (s *Server) listEnded(ctx context.Context, k *apikey.Key, in *listIn, page 
 		page.Items = append(page.Items, a)
 	}
 	if more && len(items) > 0 {
-		page.Next = new(items[len(items)-1].Asked().UTC().Format(time.RFC3339Nano))
+		page.Next = new(codec.Time(items[len(items)-1].Asked()))
 	}
 	return nil
 }

@@ -3,10 +3,12 @@ package httpapi_test
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"mime"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +33,8 @@ type contract struct {
 	compiler *jsonschema.Compiler
 	seen     map[string]map[int]bool // operation → statuses seen
 }
+
+var openapi = flag.String("openapi", "", "write the document to this file")
 
 const docURL = "https://permesso.example/openapi.json"
 
@@ -282,10 +286,10 @@ func (c *contract) wrongParameters(key, method, template, unknown string, body a
 	for _, raw := range params {
 		p := raw.(map[string]any)
 		if p["in"] == "path" {
-			c.call(key, method, template, "nope", "", validBody(template, body), 422)
-			if status := 404; !strings.HasPrefix(template, "/v1/receipts") {
-				c.call(key, method, template, unknown, "", validBody(template, body), status)
+			for _, id := range []string{"nope", unknown, strings.ToUpper(unknown), "..%2F..%2Fkeys"} {
+				c.call(key, method, template, id, "", validBody(template, body), 404)
 			}
+			c.call(key, method, template, unknown, "?no_such=1", validBody(template, body), 422)
 		}
 		if p["in"] == "query" {
 			c.call(key, method, template, unknown, "?"+p["name"].(string)+"=%00wrong", nil, 422)
@@ -391,6 +395,41 @@ var unreachable = map[string]bool{
 
 // streamEvent is one event of a stream.
 type streamEvent struct{ id, event, data string }
+
+// What a linter of OpenAPI documents reports as an error, besides a document that does not
+// follow the schema: make openapi runs one.
+func TestDocumentIsComplete(t *testing.T) {
+	t.Parallel()
+	doc := newContract(t, newRig(t)).doc
+	if *openapi != "" {
+		require.NoError(t, os.WriteFile(*openapi, httpapi.Document("test"), 0o644))
+	}
+	require.Equal(t, []any{map[string]any{"url": "/", "description": "the daemon that gave this document"}}, doc["servers"])
+	ids := map[string]bool{}
+	for template, methods := range doc["paths"].(map[string]any) {
+		for method, raw := range methods.(map[string]any) {
+			o := raw.(map[string]any)
+			id, _ := o["operationId"].(string)
+			require.NotEmpty(t, id, "%s %s", method, template)
+			require.False(t, ids[id], "%s is used twice", id)
+			ids[id] = true
+			require.NotEmpty(t, o["summary"], id)
+			named := 0
+			params, _ := o["parameters"].([]any)
+			for _, p := range params {
+				if p.(map[string]any)["in"] == "path" {
+					named++
+				}
+			}
+			require.Equal(t, strings.Count(template, "{"), named, id)
+			classes := map[string]bool{}
+			for status := range o["responses"].(map[string]any) {
+				classes[status[:1]] = true
+			}
+			require.True(t, classes["2"] && classes["4"], "%s: a success and a refusal", id)
+		}
+	}
+}
 
 // The library accepts null for every optional member, so the document must say so.
 func TestDocumentAllowsNull(t *testing.T) {

@@ -35,7 +35,7 @@ type Rule struct {
 }
 
 type ruleIn struct {
-	ID string `path:"id" pattern:"^([0-9a-f]{16,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"`
+	ID string `path:"id" doc:"The id of a grant."`
 }
 
 // Rules is a list of grants, the newest first.

@@ -18,7 +18,7 @@ import (
 func strict() huma.Format {
 	return huma.Format{
 		Marshal: func(w io.Writer, v any) error {
-			return json.MarshalWrite(w, v, json.FormatNilSliceAsNull(false), json.Deterministic(true))
+			return json.MarshalWrite(w, v, json.FormatNilSliceAsNull(false), json.Deterministic(true), codec.Times())
 		},
 		Unmarshal: func(b []byte, v any) error {
 			if into, ok := v.(*any); ok {

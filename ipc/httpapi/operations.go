@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // operations declares health, readiness and metrics.
@@ -97,5 +98,5 @@ func (p *readyCache) ready(ctx context.Context, check Check) bool {
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
 func marshal(v any) ([]byte, error) {
-	return json.Marshal(v, json.FormatNilSliceAsNull(false), json.Deterministic(true))
+	return json.Marshal(v, json.FormatNilSliceAsNull(false), json.Deterministic(true), codec.Times())
 }

@@ -92,6 +92,9 @@ var humaHooks = sync.OnceFunc(func() {
 	huma.ValidateStrictCasing = true
 	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
 		for _, err := range errs {
+			if d, ok := errors.AsType[*huma.ErrorDetail](err); ok && d.Location == "path.id" {
+				return problem(http.StatusNotFound, detailNotFound) // no approval has such an id
+			}
 			if detail := detailOf(err); detail != "" {
 				msg = detail
 				break

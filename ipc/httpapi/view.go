@@ -73,6 +73,7 @@ type Approval struct {
 	Feedback         *string  `json:"feedback" doc:"The approver's reason for a denial, or question."`
 	RequiredResponse *string  `json:"required_response"`
 	Receipt          *string  `json:"receipt" doc:"The signed note of an approval."`
+	Metadata         Anything `json:"metadata" doc:"The request's, unchanged."`
 	AllowRuleApplied *string  `json:"allow_rule_applied" doc:"The id of the grant that allowed it; null if none did."`
 }
 
@@ -119,12 +120,13 @@ func fromPending(w approval.StoredPending) *Approval {
 }
 
 func newApproval(k approval.Key) *Approval {
-	return &Approval{ApprovalID: idPrefix + k.ID, Status: pending, Result: anything(nil)}
+	return &Approval{ApprovalID: idPrefix + k.ID, Status: pending, Result: anything(nil), Metadata: anything(nil)}
 }
 
 func (a *Approval) setPending(p *approval.Pending) {
 	a.ExpiresAt = new(p.ExpiresAt.Unix())
 	a.SessionID, a.ActionType, a.ToolName = nonEmpty(p.SessionID), nonEmpty(p.ActionType), nonEmpty(p.ToolName)
+	a.Metadata = anything(p.Metadata)
 }
 
 // setOrigin sets what was asked, from the pending or, if no person was asked, the request.
@@ -134,8 +136,9 @@ func (a *Approval) setOrigin(k approval.Key, p *approval.Pending, request approv
 		return
 	}
 	a.Auto = true
-	if q, err := approval.ParseRequest(request, k.ID); err == nil {
+	if q, err := approval.ParseHostRequest(request, k.ID); err == nil {
 		a.SessionID, a.ActionType, a.ToolName = nonEmpty(q.SessionID), nonEmpty(q.ActionType), nonEmpty(q.ToolName)
+		a.Metadata = anything(q.Metadata)
 	}
 	if r != nil {
 		a.AllowRuleApplied = nonEmpty(r.Grant)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/afero"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/hints"
 )
 
@@ -69,7 +70,7 @@ func writeAlarm(fsys FS, dir string, a Alarm, rename func(from, to string) error
 		a.Since = time.Now()
 	}
 	a.Since = a.Since.UTC().Truncate(time.Second)
-	b, err := json.Marshal(a)
+	b, err := json.Marshal(a, codec.Times())
 	if err != nil {
 		return err
 	}

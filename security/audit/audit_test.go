@@ -95,10 +95,10 @@ func TestFormat(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(home, "log.jsonl"))
 	require.NoError(t, err)
 	//nolint:testifylint // the bytes are the format
-	require.Equal(t, `{"seq":1,"time":"2026-11-21T12:00:00.001Z","event":"approved","workspace":"personal","tool":"x_post",`+
+	require.Equal(t, `{"seq":1,"time":"2026-11-21T12:00:00.001000000Z","event":"approved","workspace":"personal","tool":"x_post",`+
 		`"request_id":"a7f3b2c1d4e5f6a7","by":"ricardo","by_id":"123456789","via":"telegram","rule":"r",`+
 		`"reason":"perch\u00e9 no","receipt_sha256":"ab","detail":"d","taints":["secret"]}`+"\n"+
-		`{"seq":2,"time":"2026-11-21T12:00:00Z","event":"stopped"}`+"\n", string(b))
+		`{"seq":2,"time":"2026-11-21T12:00:00.000000000Z","event":"stopped"}`+"\n", string(b))
 	info, err := os.Stat(filepath.Join(home, "log.jsonl"))
 	require.NoError(t, err)
 	require.Equal(t, fs.FileMode(0o600), info.Mode())

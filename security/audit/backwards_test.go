@@ -112,7 +112,7 @@ func TestBackwardsReportsDamage(t *testing.T) {
 		{"an invalid line", map[string]string{"log.jsonl": line(1) + `{"seq":2,"x":1}` + "\n" + line(3)}, "3"},
 		{"a duplicate key", map[string]string{"log.jsonl": line(1) + strings.Replace(line(2), `"request_id"`, `"tool":"x","tool":"y","request_id"`, 1) + line(3)}, "3"},
 		{"a duplicate key, first empty", map[string]string{"log.jsonl": line(1) + strings.Replace(line(2), `"request_id"`, `"tool":"","tool":"y","request_id"`, 1) + line(3)}, "3"},
-		{"an invalid time", map[string]string{"log.jsonl": line(1) + strings.Replace(line(2), `2026-11-21T12:00:00Z`, `today`, 1) + line(3)}, "3"},
+		{"an invalid time", map[string]string{"log.jsonl": line(1) + strings.Replace(line(2), `2026-11-21T12:00:00.000000000Z`, `today`, 1) + line(3)}, "3"},
 		{"a line with another number", map[string]string{"log.jsonl": line(1) + line(3), "log-2.jsonl": line(4)}, "4"},
 		{"lines missing between segments", map[string]string{"log.jsonl": line(1), "log-2.jsonl": line(3)}, "3"},
 		{"a missing segment", map[string]string{"log.jsonl": line(1), "log-3.jsonl": line(2)}, ""},

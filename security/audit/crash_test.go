@@ -26,7 +26,7 @@ func put(t *testing.T, disk *crashfs.Disk, name, content string) {
 }
 
 func line(n int) string {
-	return fmt.Sprintf(`{"seq":%d,"time":"2026-11-21T12:00:00Z","event":"executed","request_id":"%016x"}`+"\n", n, n)
+	return fmt.Sprintf(`{"seq":%d,"time":"2026-11-21T12:00:00.000000000Z","event":"executed","request_id":"%016x"}`+"\n", n, n)
 }
 
 func TestTornTail(t *testing.T) {

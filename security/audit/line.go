@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/event"
 )
 
@@ -42,7 +43,7 @@ func encode(e event.Entry) ([]byte, error) {
 		e.Taints[i] = truncate(e.Taints[i])
 	}
 	// Invalid UTF-8 in an agent's text must not prevent logging.
-	b, err := json.Marshal(e, jsontext.AllowInvalidUTF8(true))
+	b, err := json.Marshal(e, jsontext.AllowInvalidUTF8(true), codec.Times())
 	if err != nil {
 		return nil, fmt.Errorf("encode entry: %w", err)
 	}

@@ -361,7 +361,7 @@ func TestUnparsableDateIsExpiredNotEternal(t *testing.T) {
 	_, err = grant.Parse(body, g.ID)
 	require.NoError(t, err)
 	for _, date := range []string{`"never"`, `"2099"`, `""`, `null`, `0`, `"2099-13-01T00:00:00Z"`} {
-		bad := []byte(replaceOnce(t, string(body), `"expires_at":"2026-11-21T13:00:00Z"`, `"expires_at":`+date))
+		bad := []byte(replaceOnce(t, string(body), `"expires_at":"2026-11-21T13:00:00.000000000Z"`, `"expires_at":`+date))
 		_, err := grant.Parse(bad, g.ID)
 		require.Error(t, err, date)
 	}

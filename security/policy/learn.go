@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -60,7 +61,7 @@ func (e *Engine) learnClaim(x *event.Entry) {
 		e.addPendingUse(x)
 	}
 	if x.Human {
-		e.approvalsByKind[kindOf(x.Workspace, x.Capability, x.Tool, x.Target)]++
+		e.approvalsByKind[kindOf(x.Workspace, cmp.Or(x.Tool, x.ActionType), x.Capability)]++
 	}
 }
 
@@ -94,17 +95,14 @@ func (e *Engine) learnAsked(x *event.Entry) {
 	delete(e.asking, k)
 }
 
-// Recurrence is how often people approved requests of the same workspace, capability
-// (or tool, if there is none) and target.
-func (e *Engine) Recurrence(ws, capability, tool, target string) int {
+// Recurrence is how often people approved requests of the same workspace, action (the tool,
+// or the action type of a request without one) and capability, whatever their targets were.
+func (e *Engine) Recurrence(ws, action, capability string) int {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	return e.approvalsByKind[kindOf(ws, capability, tool, target)]
+	return e.approvalsByKind[kindOf(ws, action, capability)]
 }
 
-func kindOf(ws, capability, tool, target string) string {
-	if capability == "" {
-		capability = "tool " + tool
-	}
-	return strings.Join([]string{ws, capability, target}, sep)
+func kindOf(ws, action, capability string) string {
+	return strings.Join([]string{ws, action, capability}, sep)
 }

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/permesso-dev/permesso/approval"
 )
+
+// snapshotVersion changes with what a snapshot counts: one of another version is not used, and
+// the log is read from its beginning.
+const snapshotVersion = 2
 
 // snapshot is policy's memory up to one entry of the log, so that a start does not
 // have to read the complete log. It can be lost without harm.
@@ -25,7 +28,7 @@ func (e *Engine) Snapshot() ([]byte, error) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	s := snapshot{
-		Version: approval.Version, Seq: e.seq, Kinds: e.approvalsByKind, Accounts: e.accounts, Uses: map[string]grantUses{},
+		Version: snapshotVersion, Seq: e.seq, Kinds: e.approvalsByKind, Accounts: e.accounts, Uses: map[string]grantUses{},
 	}
 	maps.Copy(s.Uses, e.pendingUses)
 	if e.grants != nil {
@@ -50,7 +53,7 @@ func (e *Engine) Restore(b []byte) (seq int64, err error) {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return 0, fmt.Errorf("read policy's memory: %w", err)
 	}
-	if s.Version != approval.Version || s.Seq <= 0 {
+	if s.Version != snapshotVersion || s.Seq <= 0 {
 		return 0, errors.New("read policy's memory: unsupported version")
 	}
 	e.mu.Lock()

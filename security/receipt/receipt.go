@@ -21,8 +21,8 @@
 //	by: ricardo
 //	via: telegram
 //	rule: ""
-//	issued: 2026-11-21T12:00:00Z
-//	expires: 2026-11-21T12:05:00Z
+//	issued: 2026-11-21T12:00:00.000000000Z
+//	expires: 2026-11-21T12:05:00.000000000Z
 //	audience: ""
 //
 //	— home.example.org yHnLkJ…
@@ -31,7 +31,7 @@
 // quote, and neither begins nor ends with a blank. Every other value, the empty
 // one too, is written as a Go string literal in ASCII. So each value has one
 // canonical form and cannot look like another line. Times are RFC 3339, UTC, with
-// as many digits as needed.
+// nine digits; earlier versions wrote as many as needed, which is still read.
 package receipt
 
 import (
@@ -39,6 +39,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,6 +47,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 const (
@@ -94,7 +96,7 @@ func textOf(f *approval.ReceiptFacts) string {
 	b.WriteString(firstLine + "\n")
 	for _, line := range fieldsOf(f) {
 		if line.time != nil {
-			b.WriteString(line.name + ": " + line.time.UTC().Format(time.RFC3339Nano) + "\n")
+			b.WriteString(line.name + ": " + codec.Time(*line.time) + "\n")
 		} else {
 			b.WriteString(line.name + ": " + quote(*line.text) + "\n")
 		}
@@ -102,7 +104,7 @@ func textOf(f *approval.ReceiptFacts) string {
 	return b.String()
 }
 
-// parseText is the inverse of textOf. It accepts only what textOf writes.
+// parseText is the inverse of textOf. It accepts only what a version of textOf writes.
 func parseText(text string) (approval.ReceiptFacts, error) {
 	var f approval.ReceiptFacts
 	line, rest, _ := strings.Cut(text, "\n")
@@ -124,8 +126,6 @@ func parseText(text string) (approval.ReceiptFacts, error) {
 		return approval.ReceiptFacts{}, errors.New("too many lines")
 	case f.Expires.Before(f.Issued):
 		return approval.ReceiptFacts{}, errors.New("expires is before issued")
-	case textOf(&f) != text:
-		return approval.ReceiptFacts{}, errors.New("value is not in canonical form")
 	}
 	return f, nil
 }
@@ -139,7 +139,7 @@ func (l field) set(value string) (err error) {
 		if l.required && l.time.IsZero() {
 			return errors.New("must be set")
 		}
-		return nil
+		return canonical(value, codec.Time(*l.time), l.time.UTC().Format(time.RFC3339Nano))
 	}
 	*l.text = value
 	if strings.HasPrefix(value, `"`) {
@@ -149,6 +149,14 @@ func (l field) set(value string) (err error) {
 	}
 	if l.required && *l.text == "" {
 		return errors.New("must not be empty")
+	}
+	return canonical(value, quote(*l.text))
+}
+
+// canonical refuses a value that no version writes so.
+func canonical(value string, forms ...string) error {
+	if !slices.Contains(forms, value) {
+		return errors.New("value is not in canonical form")
 	}
 	return nil
 }

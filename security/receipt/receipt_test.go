@@ -68,13 +68,29 @@ decision: approved
 by: ricardo
 via: telegram
 rule: ""
-issued: 2026-11-21T12:00:00Z
-expires: 2026-11-21T12:05:00Z
+issued: 2026-11-21T12:00:00.000000000Z
+expires: 2026-11-21T12:05:00.000000000Z
 audience: ""
 
-— home.example.org O8O3OqkbA9Q4db3EuDnVp5e0R5MxiPv4bQi2pxHYFZLoCfm/71Vp2HxgPifCn5xkydsOSMo6ACmYE7J5FOl+2jMFtwI=
+— home.example.org O8O3OtEU0tQ1AtUZ3mCJy9gmkM6st3rA6q7giJaRsmJ8GZnzjGmV43Om6YaZZAhh+/HhPe3kJbbxm57T7EDTS31BMwI=
 `
 	require.Equal(t, want, issue(t, testFacts()), "receipts are kept for years, so the format must not change")
+}
+
+// Receipts of earlier versions have as many digits as needed.
+func TestTimesOfEarlierVersions(t *testing.T) {
+	text, _, _ := strings.Cut(issue(t, testFacts()), "\n\n")
+	before := strings.ReplaceAll(text, ".000000000Z", "Z") + "\n\n" +
+		"— home.example.org O8O3OqkbA9Q4db3EuDnVp5e0R5MxiPv4bQi2pxHYFZLoCfm/71Vp2HxgPifCn5xkydsOSMo6ACmYE7J5FOl+2jMFtwI=\n"
+	got, err := testVerifier(t).Parse(before)
+	require.NoError(t, err)
+	require.Equal(t, testFacts(), got)
+	for _, short := range []string{"12:00:00Z", "12:00:00.12Z"} {
+		old := strings.Replace(text, "12:00:00.000000000Z", short, 1)
+		f, err := testVerifier(t).Parse(sign(t, strings.Replace(old, ".000000000Z", "Z", 1)+"\n"))
+		require.NoError(t, err)
+		require.Equal(t, testFacts().Expires, f.Expires)
+	}
 }
 
 func TestIssueThenParse(t *testing.T) {
@@ -172,10 +188,10 @@ func TestParseRefusesOtherTexts(t *testing.T) {
 		{"empty without quotes", `rule: ""`, `rule: `},
 		{"not ASCII", "by: ricardo", "by: ricàrdo"},
 		{"must not be empty", "workspace: personal", `workspace: ""`},
-		{"another zone", "expires: 2026-11-21T12:05:00Z", "expires: 2026-11-21T13:05:00+01:00"},
-		{"an unneeded digit", "12:05:00Z", "12:05:00.0Z"},
-		{"not a time", "expires: 2026-11-21T12:05:00Z", "expires: never"},
-		{"the zero time", "expires: 2026-11-21T12:05:00Z", "expires: 0001-01-01T00:00:00Z"},
+		{"another zone", "expires: 2026-11-21T12:05:00.000000000Z", "expires: 2026-11-21T13:05:00+01:00"},
+		{"another number of digits", "12:05:00.000000000Z", "12:05:00.0Z"},
+		{"not a time", "expires: 2026-11-21T12:05:00.000000000Z", "expires: never"},
+		{"the zero time", "expires: 2026-11-21T12:05:00.000000000Z", "expires: 0001-01-01T00:00:00Z"},
 		{"signed for another gate", "gate: home", "gate: away"},
 	} {
 		changed := strings.Replace(good, c.old, c.repl, 1)

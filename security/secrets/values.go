@@ -47,6 +47,10 @@ func cardLeaves(p *approval.Pending) []leaf {
 	for _, o := range p.Options {
 		add("options", o, maskText, true)
 	}
+	for _, l := range walk("metadata", p.Metadata) {
+		l.mask, l.prose = maskText, true
+		leaves = append(leaves, l)
+	}
 	return append(leaves, nameLeaves(p.ToolName, p.ActionType, p.SessionID)...)
 }
 

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/approval/store"
@@ -170,7 +171,7 @@ func (a *Console) Print(v any, text string) error {
 		fmt.Fprintln(a.Out, text)
 		return nil
 	}
-	b, err := json.Marshal(v, json.Deterministic(true))
+	b, err := json.Marshal(v, json.Deterministic(true), codec.Times())
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
@@ -468,7 +469,7 @@ func ExplainNoLog(h *home.Home, err error) error {
 func (s *Service) tailOf(ctx context.Context, c *httpapi.Caller, n int) (lines []audit.Line, err error) {
 	list, _, err := read.Entries(ctx, s.Home.ReadLog, read.EntryQuery{Workspaces: c.Workspaces, Limit: n})
 	for _, e := range slices.Backward(list) {
-		b, err := json.Marshal(e)
+		b, err := json.Marshal(e, codec.Times())
 		if err != nil {
 			return nil, err
 		}

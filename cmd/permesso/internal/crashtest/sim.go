@@ -261,4 +261,4 @@ func (w *sim) Offers(f approval.Facts, _ approval.Ruling) (offers []approval.Off
 }
 
 // Recurrence is always 0: it only affects messages.
-func (w *sim) Recurrence(string, string, string, string) int { return 0 }
+func (w *sim) Recurrence(string, string, string) int { return 0 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
@@ -296,6 +297,6 @@ func (h *Home) MarkRedeemed(ctx context.Context, k *Keys, key approval.Key, by s
 	if rec == nil {
 		return fmt.Errorf("read record of %s: %w", key, fs.ErrNotExist)
 	}
-	mark := fmt.Appendf(nil, `{"redeemed_at":%q,"by":%q}`, time.Now().UTC().Format(time.RFC3339Nano), by)
+	mark := fmt.Appendf(nil, `{"redeemed_at":%q,"by":%q}`, codec.Time(time.Now()), by)
 	return h.Store.Commit(ctx, store.Put(approval.DocRedeemed, key, mark))
 }

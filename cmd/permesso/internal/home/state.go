@@ -3,7 +3,6 @@ package home
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,7 +15,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -279,7 +281,7 @@ func (h *Health) write() {
 	if h.file == "" {
 		return
 	}
-	b, err := json.Marshal(r)
+	b, err := json.Marshal(r, codec.Times())
 	if err == nil {
 		b = append(b, '\n')
 		if err = os.WriteFile(h.file+".new", b, 0o600); err == nil {
