@@ -202,6 +202,7 @@ func (a *app) root() *cobra.Command {
 			a.policyCmd(),
 			a.emailCmd(),
 			a.telegramCmd(),
+			a.webhookCmd(),
 		},
 		"decide": {
 			a.uiCmd(),

@@ -64,7 +64,7 @@ type Hook struct {
 	Message func(ctx context.Context, k approval.Key) (*Message, error)
 	Post    func(ctx context.Context, id string, at time.Time, body []byte) (Response, error)
 	// Report tells the operator what is wrong since when; "" ends that.
-	Report func(what, hint string)
+	Report func(what string)
 	// GaveUp tells the operator of a message that is not tried again.
 	GaveUp func(k approval.Key, err error)
 
@@ -285,12 +285,12 @@ func (h *Hook) attempt(ctx context.Context, x settled) (resp Response, err error
 		h.tries, h.since = 0, time.Time{}
 	case resp.Status == http.StatusGone:
 		h.gone = true
-		h.Report("is disabled: the receiver answered 410 Gone", "remove the webhook, or correct its url; a restart of the daemon tries it again")
+		h.Report("is disabled until its configuration changes or the daemon starts again: the receiver answered 410 Gone")
 	default:
 		if h.tries++; h.tries == 1 {
 			h.since = time.Now()
 		}
-		h.Report(fmt.Sprintf("fails since %s: %v", h.since.Local().Format(time.DateTime), err), "nothing is lost for three days; permesso webhook test shows what the receiver answers")
+		h.Report(fmt.Sprintf("fails since %s: %v", h.since.Local().Format(time.DateTime), err))
 	}
 	return resp, err
 }
@@ -328,9 +328,8 @@ func (h *Hook) report() {
 	switch n := len(h.state.Aside); {
 	case h.gone || h.tries > 0:
 	case n > 0:
-		h.Report(fmt.Sprintf("is refused %d of the requests, the first since %s; they are tried again each hour, for three days", n, h.state.Aside[0].At.Local().Format(time.DateTime)),
-			"permesso webhook test shows what the receiver answers")
+		h.Report(fmt.Sprintf("is refused %d of the requests, the first since %s; they are tried again each hour, for three days", n, h.state.Aside[0].At.Local().Format(time.DateTime)))
 	default:
-		h.Report("", "")
+		h.Report("")
 	}
 }

@@ -125,7 +125,7 @@ func (r *hookRig) start() {
 			r.sent, r.times = append(r.sent, name), append(r.times, time.Now())
 			return r.answer(name)
 		},
-		Report: func(what, _ string) {
+		Report: func(what string) {
 			if len(r.reports) == 0 || r.reports[len(r.reports)-1] != what {
 				r.reports = append(r.reports, what)
 			}

@@ -29,7 +29,7 @@ func ParseKey(secret string) (Key, error) {
 	b, err := base64.StdEncoding.DecodeString(text)
 	switch {
 	case !ok || err != nil:
-		return Key{}, errors.New("the secret must be whsec_ and base64, as permesso webhook secret writes it")
+		return Key{}, errors.New("the secret must be whsec_ and base64")
 	case len(b) < minSecret || len(b) > maxSecret:
 		return Key{}, fmt.Errorf("the secret has %d bytes, not %d to %d", len(b), minSecret, maxSecret)
 	}
