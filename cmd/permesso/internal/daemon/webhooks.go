@@ -69,20 +69,34 @@ func openWebhook(s *server, name string) (channel, error) {
 	if err != nil {
 		return channel{}, err
 	}
-	r := s.channelEnv(webhookPrefix + name)
 	h := &webhook.Hook{
-		Log: s.feed, State: state, Workspaces: w.Workspaces, Message: s.settledMessage, Post: e.Post,
-		Report: func(what string) {
-			if what != "" {
-				what = r.name + " " + what
-			}
-			r.reportIssue(what, "permesso webhook test "+name+" shows what the receiver answers; messages wait for three days")
-		},
+		Log: s.feed, State: state, Workspaces: w.Workspaces, Message: s.settledMessage, Post: e.Post, Report: s.webhookReport(name),
 		GaveUp: func(k approval.Key, err error) {
-			s.log.Error().Str("via", r.name).Str("ws", k.Workspace).Str("id", k.ID).Err(err).Msg("webhook message given up")
+			s.log.Error().Str("via", webhookPrefix+name).Str("ws", k.Workspace).Str("id", k.ID).Err(err).Msg("webhook message given up")
 		},
 	}
 	return channel{run: h.Run}, nil
+}
+
+// webhookReport shows what is wrong with a webhook in the status and, when that changes, in the log.
+func (s *server) webhookReport(name string) func(what string) {
+	via, last := webhookPrefix+name, ""
+	return func(what string) {
+		switch {
+		case what != "":
+			hint := "permesso webhook test " + name + " shows what the receiver answers; messages wait for three days"
+			s.health.Set(via, via+" "+what, hint)
+			if what != last {
+				s.log.Warn().Str("via", via).Msg(via + " " + what)
+			}
+		case last != "":
+			s.log.Info().Str("via", via).Msg("webhook delivers again")
+			fallthrough
+		default:
+			s.health.Clear(via)
+		}
+		last = what
+	}
 }
 
 // settledEvent is the message about a settled request: its view in the API, and what the view leaves to the caller.
