@@ -33,7 +33,7 @@ type DayRequest struct {
 	At        time.Time       `json:"at"` // when it ended, else when it was made
 	Status    approval.Status `json:"status"`
 	What      string          `json:"what"`
-	By        string          `json:"by"` // who decided, or what allowed it; "": undecided
+	By        string          `json:"by"` // the person who decided, or the rule that allowed it; "": neither
 }
 
 const (

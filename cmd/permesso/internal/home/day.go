@@ -100,8 +100,10 @@ func (b *dayBuilder) add(ctx context.Context, r *read.Request) {
 	if x.At.IsZero() {
 		x.At = r.Asked()
 	}
-	if r.Status != read.StatusPending {
-		x.By = chat.Escape(cmp.Or(r.By, r.Rule))
+	if r.ByPerson() {
+		x.By = chat.Escape(r.By)
+	} else if r.Status == approval.StatusAutoApproved {
+		x.By = chat.Escape(r.Rule)
 	}
 	ws.Requests = append(ws.Requests, x)
 }
