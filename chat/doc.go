@@ -13,6 +13,7 @@
 //	         | ( "deny" | "reject" ) blanks id [ white text ]
 //	         | ( "undo" | "revoke" ) blanks id
 //	         | "pending"
+//	         | "today"               in a terminal
 //	id       = 4 to 64 hex digits, the beginning of a request's id, with or
 //	           without the dashes of a UUID; a grant has the id of the request
 //	           that it was given for

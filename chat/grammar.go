@@ -25,6 +25,7 @@ const (
 	Option                   // option number Option of a question
 	Free                     // the answer to a question, in Text
 	Undo                     // undo ID: revoke the grant of that approval
+	Today                    // what the agents did today
 )
 
 // problem says why a message is Unclear.
@@ -78,6 +79,8 @@ func (c Command) String() string {
 		return "pending"
 	case Undo:
 		return "undo " + c.ID
+	case Today:
+		return "today"
 	case Menu:
 		if c.Text != "" {
 			return join(c.Code+":", c.Text)
@@ -116,7 +119,9 @@ func Parse(text string, c Context) Command {
 	if _, again := cutMention(text, c.Bots); again {
 		return notACommand(true)
 	}
-	switch {
+	switch word, rest, _ := CutCommand(text); {
+	case c.Implicit && word == "today" && rest == "": // elsewhere it is conversation
+		return Command{Kind: Today}
 	case !c.Reply:
 		return parseCommand(text, called)
 	case c.Type == approval.TypeQuestion:

@@ -86,7 +86,9 @@ type Interceptor struct {
 	// before a question is answered.
 	CanDecide func(ctx context.Context, a decide.Input) error
 	Paused    func(workspace string) *Pause // see Style
-	Local     bool                          // see Style
+	// Day returns what the agents did today, of what the person may see; nil: it is not available here.
+	Day   func(ctx context.Context, m Message) (*Day, error)
+	Local bool // see Style
 }
 
 // Handle parses a message and acts on it.
@@ -103,6 +105,8 @@ func (ic *Interceptor) Handle(ctx context.Context, m Message) Reply {
 	switch cmd.Kind {
 	case Pending:
 		return t.list(ctx)
+	case Today:
+		return ic.Today(ctx, m)
 	case Approve, Deny:
 		return t.decideByID(ctx, cmd)
 	case Undo:
@@ -111,6 +115,19 @@ func (ic *Interceptor) Handle(ctx context.Context, m Message) Reply {
 		return t.replyToCard(ctx, cmd)
 	}
 	return Reply{Text: t.notUnderstoodText(cmd)}
+}
+
+// Today answers the word today.
+func (ic *Interceptor) Today(ctx context.Context, m Message) Reply {
+	t := ic.newReplier(m)
+	if ic.Day == nil || len(m.Workspaces) == 0 {
+		return Reply{Text: t.DayUnavailable}
+	}
+	d, err := ic.Day(ctx, m)
+	if err != nil {
+		return Reply{Text: t.DayUnreadable, Err: err}
+	}
+	return Reply{Text: t.style.Day(d)}
 }
 
 // Confirm returns the confirmation of decision d again, for a message that was

@@ -148,6 +148,10 @@ type messages struct {
 	Replies          replyWords
 	CommandWords     map[string]phrases // by command
 
+	DayTitle, DayEmpty, DayAmount, DayMore, DayMoreWorkspaces, DayGrant, DayMoreGrants string
+	DayUnavailable, DayUnreadable                                                      string
+	DayCounts                                                                          map[string]string // by status
+
 	ChangedSince       string
 	ResubmitsUnknown   string
 	ResubmitsElsewhere string

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -144,13 +145,13 @@ func rootsOf(file string) (*x509.CertPool, error) {
 // connection does net/http never resend a request. Connections are closed with
 // ctx, because the library does not close one that is in its TLS handshake.
 func newTransport(ctx context.Context, h approval.HTTP, host string, roots *x509.CertPool) (*http.Transport, error) {
-	g, err := newGuard(host, h.AllowPrivate)
+	g, err := facts.NewPrivate(host, h.AllowPrivate)
 	if err != nil {
 		return nil, err
 	}
 	var http1 http.Protocols
 	http1.SetHTTP1(true)
-	dialer := &net.Dialer{ControlContext: g.control}
+	dialer := &net.Dialer{Control: func(_, address string, _ syscall.RawConn) error { return g.Check(address) }}
 	return &http.Transport{
 		Proxy: nil, // the guard would see only the proxy's address
 		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
@@ -252,7 +253,7 @@ func (c *call) noResponse(ctx context.Context, err error) approval.Effect {
 
 // reason describes err without the URL and without secrets.
 func (c *call) reason(ctx context.Context, err error) string {
-	var private *privateError
+	var private *facts.PrivateError
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Sprintf("timed out after %s", timeoutOf(c.handler))

@@ -146,11 +146,11 @@ func checkPrivate(h approval.HTTP) error {
 	if err != nil {
 		return &keyError{"url", err}
 	}
-	g, err := newGuard(u.Hostname(), h.AllowPrivate)
+	g, err := facts.NewPrivate(u.Hostname(), h.AllowPrivate)
 	if err != nil {
 		return &keyError{"allow_private", err}
 	}
-	if u.Scheme == "http" && len(h.SecretHeaders) > 0 && !g.names(u.Hostname()) {
+	if u.Scheme == "http" && len(h.SecretHeaders) > 0 && !g.Names(u.Hostname()) {
 		return &keyError{"secret_headers", errors.New("secrets require https, unless allow_private names the host")}
 	}
 	return nil

@@ -66,6 +66,13 @@ func (w *incomingText) handleOwnCommand(ctx context.Context) bool {
 			return false
 		}
 		w.replyWith(w.pendingList(ctx, w.listRequest(), 0))
+	case "today":
+		if rest != "" {
+			return false
+		}
+		r := w.Interceptor.Today(ctx, chat.Message{From: w.person, Via: w.Name, Workspaces: w.workspaces, Language: w.language})
+		w.log(r.Err)
+		w.replyText(r.Text)
 	case "status":
 		w.replyWith(w.statusMessage(ctx))
 	case "last":

@@ -245,7 +245,7 @@ func hintFor(err error) string {
 
 // menuCommands are the commands in the bot's menu, in its order.
 func menuCommands() []string {
-	return []string{"pending", "status", "last", "grants", "pause", "resume", "help"}
+	return []string{"pending", "status", "today", "last", "grants", "pause", "resume", "help"}
 }
 
 // setCommands sets the bot's command menu.

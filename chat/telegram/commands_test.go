@@ -269,7 +269,7 @@ func TestShowOfARunningRequest(t *testing.T) {
 func TestCommandMenu(t *testing.T) {
 	h := newRig(t)
 	h.start()
-	h.waitForState("the command menu", func(s botapi.State) bool { return len(s.Commands["it"]) == 7 && len(s.Commands[""]) == 7 })
+	h.waitForState("the command menu", func(s botapi.State) bool { return len(s.Commands["it"]) == 8 && len(s.Commands[""]) == 8 })
 }
 
 // Alert sends to every place of a workspace.

@@ -1,7 +1,9 @@
 package telegram_test
 
 import (
+	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,6 +56,45 @@ func TestCommandsInPrivate(t *testing.T) {
 		}
 	}
 	require.Contains(t, b.calls, "pause personal 1001 it goes wild")
+}
+
+// today tells what the agents did, to an approver, of this chat's workspaces alone.
+func TestToday(t *testing.T) {
+	h := newRig(t, deliver.Place{Address: at(ann, 0)}, deliver.Place{Address: at(family, 0)})
+	var mu sync.Mutex
+	var asked []chat.Message
+	now := time.Now()
+	h.start(func(c *channel) {
+		c.Interceptor.Day = func(_ context.Context, m chat.Message) (*chat.Day, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			asked = append(asked, m)
+			return &chat.Day{Since: now, Until: now, Workspaces: []chat.DayWorkspace{{
+				Workspace: personal, Counts: map[approval.Status]int{approval.StatusApproved: 1},
+				Requests: []chat.DayRequest{{At: now, Status: approval.StatusApproved, What: "*Post* [x](http://evil.example) /approve_a7000001", By: "ann"}},
+			}}}, nil
+		}
+	})
+	for _, text := range []string{"today", "/today", "Oggi"} {
+		m := h.waitForReply(h.api.Say(ann, ann, text))
+		require.Contains(t, m.Text, "personal · ✅ 1 approved", text)
+		require.Contains(t, m.Text, "*Post* [x](http", text)
+		for _, e := range m.Entities {
+			require.Equal(t, models.MessageEntityTypeCode, e.Type, "no text of an agent formats itself or can be tapped: %+v", m.Entities)
+		}
+	}
+	require.Contains(t, h.waitForReply(h.api.Say(ann, family, "/today")).Text, "personal · ✅ 1 approved")
+	require.NotContains(t, h.waitForReply(h.api.Say(ann, ann, "today is fine")).Text, "approved")
+	require.NotContains(t, h.waitForReply(h.api.Say(eve, eve, "today")).Text, "approved")
+	h.api.Say(ann, family, "today") // conversation
+	h.helpRoundTripIn(family)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Len(t, asked, 4)
+	for _, m := range asked {
+		require.Equal(t, []string{personal}, m.Workspaces)
+		require.Equal(t, "1001", m.From.ID)
+	}
 }
 
 // The words of a language work in each chat, with and without a slash, and with their arguments.

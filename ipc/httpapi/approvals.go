@@ -155,7 +155,7 @@ func (s *Server) create(ctx context.Context, in *createIn) (*createOut, error) {
 	} else {
 		st, err := s.Find(ctx, client, key.ID)
 		if err == nil {
-			a, err = s.view(key, st)
+			a, err = s.View(key, st)
 		}
 		if err != nil {
 			return nil, s.internalError("read accepted request failed: "+key.String(), err)
@@ -195,7 +195,7 @@ func (w *CreateRequest) submission() (*service.Submission, *Problem) {
 func (s *Server) reply(k *apikey.Key, id string, st read.Story, err error) (a *Approval, _ error) {
 	key := approval.Key{Workspace: k.Workspace, ID: bareID(id)}
 	if err == nil {
-		a, err = s.view(key, st)
+		a, err = s.View(key, st)
 	}
 	switch {
 	case errors.Is(err, decide.ErrUnknown):
@@ -254,7 +254,7 @@ func (s *Server) listNamed(ctx context.Context, k *apikey.Key, prefix string, pa
 	found, err := s.Named(ctx, s.clientOf(k), prefix)
 	for _, f := range found {
 		var a *Approval
-		if a, err = s.view(f.Key, f.Story); err != nil {
+		if a, err = s.View(f.Key, f.Story); err != nil {
 			break
 		}
 		page.Items = append(page.Items, a)
@@ -286,7 +286,7 @@ func (s *Server) listEnded(ctx context.Context, k *apikey.Key, in *listIn, page 
 		a := newApproval(r.Key)
 		switch {
 		case err == nil && st.Record != nil:
-			a, err = s.view(r.Key, st)
+			a, err = s.View(r.Key, st)
 		case err == nil: // pruned: only the log has its status
 			a.setEnd(r.Status)
 		}

@@ -79,8 +79,8 @@ type Approval struct {
 
 const idPrefix = "appr_"
 
-// view is a request in the form of the API.
-func (s *Server) view(k approval.Key, st read.Story) (*Approval, error) {
+// View is a request in the form of the API.
+func (s *Server) View(k approval.Key, st read.Story) (*Approval, error) {
 	a := newApproval(k)
 	switch {
 	case st.Record != nil:

@@ -55,6 +55,7 @@ type Config struct {
 	TelegramChats  map[string]TelegramChat           // by workspace; missing: the private chats of its approvers
 	Email          *Email                            // nil: not configured
 	Ntfy           *Ntfy                             // nil: not configured
+	Webhooks       map[string]Webhook                // by name
 	EmailCeiling   map[string]approval.Reversibility // by workspace: the limit for approvals by email; missing: no limit
 	Warnings       []Issue                           // valid, but probably not intended
 	Settings       []Setting                         // every key with its value in effect

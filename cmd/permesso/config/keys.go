@@ -178,6 +178,9 @@ func permessoKeys() Key {
 			{Name: channelTelegram, valueType: tables(""), Keys: telegramKeys(), prose: "telegram"},
 			{Name: channelNtfy, valueType: tables(""), Keys: ntfyKeys(), prose: "ntfy"},
 		}},
+		{Name: "webhooks", Hint: "write [webhooks.NAME]", valueType: tables(""), Keys: []Key{
+			{Name: "NAME", exampleName: "ci", Hint: webhookHint, valueType: tables(""), prose: "webhook", Keys: webhookKeys()},
+		}},
 		{Name: "retention", Hint: `[retention] with responses = "7d" and records = "90d"`, valueType: tables(""), implied: emptyTable, prose: "retention", Keys: []Key{
 			{Name: "responses", Default: `"7d"`, Help: "for agents that read them late", Hint: daysHint, valueType: duration(time.Hour, maxRetention), Restart: true},
 			{Name: "records", Default: `"90d"`, Help: "the complete history of each request, for permesso show", Hint: daysHint, valueType: duration(dayLong, maxRetention), Restart: true},

@@ -127,6 +127,12 @@ server = "https://x.org"
 topic_file = "/x"
 token_file = "/x"
 ui_url = "https://x.org"
+[webhooks.n]
+url = "https://x.org/t"
+secret_file = "/x"
+events = ["settled"]
+workspaces = ["w"]
+allow_private = ["h"]
 [retention]
 responses = "1d"
 records = "2d"

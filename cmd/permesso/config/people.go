@@ -51,6 +51,7 @@ func (r *reader) file(root *node) {
 	s.retention()
 	s.checkAdminWorkspaces()
 	s.channels()
+	s.webhooks()
 	s.adviseRules()
 	s.adviseTools()
 }

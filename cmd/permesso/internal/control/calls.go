@@ -262,6 +262,11 @@ func (c *Client) Stats(ctx context.Context, q HistoryQuery) (*read.Stats, error)
 	return d.Stats, errors.Join(err, damaged(d.Damaged))
 }
 
+// Today returns what agents did since a time, "" being all workspaces.
+func (c *Client) Today(ctx context.Context, workspace string, since time.Time) (*chat.Day, error) {
+	return call(ctx, c, opToday, todayQuery{workspace, since})
+}
+
 // Tail returns the newest entries of the audit log, oldest first.
 func (c *Client) Tail(ctx context.Context, lines int) ([]audit.Line, error) {
 	return call(ctx, c, opTail, tailQuery{lines})

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -406,6 +407,26 @@ func (s *Service) stats(_ context.Context, c *httpapi.Caller, in *HistoryQuery) 
 		d.Damaged, err = err.Error(), nil
 	}
 	return d, err
+}
+
+type todayQuery struct {
+	Workspace string    `query:"workspace" doc:"Only requests of this workspace."`
+	Since     time.Time `query:"since" doc:"Requested at this time or later."`
+}
+
+var opToday = get("today", "/today", "What agents did, for one message", (*Service).today)
+
+func (s *Service) today(ctx context.Context, c *httpapi.Caller, in *todayQuery) (*chat.Day, error) {
+	m, err := s.Memory()
+	if err != nil {
+		return nil, err
+	}
+	style := s.Home.Style()
+	style.Language = cmp.Or(c.Language, style.Language)
+	return s.Home.Day(ctx, s.Viewer, home.DayQuery{
+		Workspaces: workspaces(c, in.Workspace), Since: in.Since, Grants: m.Grants(), Style: style,
+		May: func(ws string, p *approval.Pending) bool { return s.may(c, ws, p) },
+	})
 }
 
 type tailQuery struct {

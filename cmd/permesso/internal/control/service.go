@@ -49,7 +49,7 @@ func (s *Service) Operations() []httpapi.LocalOperation {
 	return []httpapi.LocalOperation{
 		opHello.serve(s), opStatus.serve(s), opWaiting.serve(s), opFollow.serve(s), opFind.serve(s), opStory.serve(s),
 		opEarlier.serve(s), opReveal.serve(s), opRule.serve(s), opDecide.serve(s), opCancel.serve(s),
-		s.serveHistory(), opStats.serve(s), opTail.serve(s), opAcknowledge.serve(s),
+		s.serveHistory(), opStats.serve(s), opToday.serve(s), opTail.serve(s), opAcknowledge.serve(s),
 		opGrants.serve(s), opGrantAdd.serve(s), opRevoke.serve(s), opTaints.serve(s), opClearTaints.serve(s),
 		opPause.serve(s), opResume.serve(s), opLink.serve(s), opRedeem.serve(s),
 		opKeys.serve(s), opKeyCreate.serve(s), opKeyRevoke.serve(s),

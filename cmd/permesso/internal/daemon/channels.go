@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -90,7 +91,7 @@ func (c *channels) Run(ctx context.Context) {
 // none runs.
 func (c *channels) reconcile(ctx context.Context) {
 	cfg := c.s.Current()
-	for _, k := range c.kinds {
+	for _, k := range append(slices.Clone(c.kinds), c.webhookKinds(cfg)...) {
 		want, now := k.settings(cfg), c.running(k.name)
 		if ctx.Err() != nil {
 			want = nil
@@ -144,7 +145,13 @@ const (
 	longestRestart = time.Minute
 )
 
-func channelIssue(name string) string { return "channel " + name }
+// channelIssue names a channel in reports. A webhook is none.
+func channelIssue(name string) string {
+	if strings.HasPrefix(name, webhookPrefix) {
+		return name
+	}
+	return "channel " + name
+}
 
 func channelNote(name string) string { return "note of " + channelIssue(name) }
 
@@ -166,7 +173,7 @@ func (c *channels) supervise(ctx context.Context, k kind, changes <-chan approva
 			wait = first
 		}
 		c.s.log.Error().Str("via", k.name).Err(err).EmbedObject(console.Advice{Err: err}).Dur("retry_in", wait).Msg("channel failed")
-		c.s.health.Set(channelIssue(k.name), fmt.Sprintf("channel %s is down: %v", k.name, err), console.Hints(console.HintFor(err), "permesso doctor"))
+		c.s.health.Set(channelIssue(k.name), fmt.Sprintf("%s is down: %v", channelIssue(k.name), err), console.Hints(console.HintFor(err), "permesso doctor"))
 		if home.Sleep(ctx, wait) != nil {
 			return
 		}

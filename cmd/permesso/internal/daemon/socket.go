@@ -232,6 +232,15 @@ func (s *server) interceptor() *chat.Interceptor {
 	decider := s.gateDecider()
 	return &chat.Interceptor{
 		Decider: decider, Viewer: s.Viewer(s.keys), Zone: time.Local, Redact: home.NewRedaction(), Revoker: s.memory.Revoker(),
-		CanDecide: decider.CanDecide, Paused: s.PausedIn,
+		CanDecide: decider.CanDecide, Paused: s.PausedIn, Day: s.today,
 	}
+}
+
+// today is what the agents did today, of what the sender of a message may see.
+func (s *server) today(ctx context.Context, m chat.Message) (*chat.Day, error) {
+	may := s.authorizer().May
+	return s.Day(ctx, s.Viewer(s.keys), home.DayQuery{
+		Workspaces: m.Workspaces, Since: home.StartOfDay(time.Now()), Grants: s.memory.Grants(), Style: s.style(m.Language),
+		May: func(ws string, p *approval.Pending) bool { _, ok := may(ws, p, m.From); return ok },
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/ipc/webhook"
 )
 
 // longestSecret is the maximum length in bytes of a password or token in a file.
@@ -82,4 +83,18 @@ func BotToken(cfg *config.Telegram, env func(string) string) (string, error) {
 		return "", fmt.Errorf("%s has no valid bot token: @BotFather issues it, it looks like 123456789:AA…", from)
 	}
 	return token, nil
+}
+
+// WebhookEndpoint reads the secret of a webhook. Its errors never contain the secret.
+func WebhookEndpoint(w config.Webhook) (e webhook.Endpoint, err error) {
+	secret, err := SecretWord(w.SecretFile)
+	if err != nil {
+		return e, err
+	}
+	if e.Key, err = webhook.ParseKey(secret); err != nil {
+		return e, fmt.Errorf("%s: %w", w.SecretFile, err)
+	}
+	e.URL = w.URL
+	e.Private, err = w.Private()
+	return e, err
 }

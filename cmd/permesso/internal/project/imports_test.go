@@ -71,6 +71,7 @@ var plan = []rule{
 	{"ipc", []string{"approval", "ipc/journal"}},
 	{"ipc/service", []string{"approval", "approval/read"}},
 	{"ipc/httpapi", []string{"approval", "approval/read", "ipc", "ipc/service"}},
+	{"ipc/webhook", []string{"approval", "approval/read"}}, // tells programs, and takes nothing from them
 	{"ipc/mcp", []string{"approval", "ipc"}},
 	{"ipc/hook", []string{"approval", "ipc"}},
 	{"ipc/client", []string{"approval", "ipc", "watcher"}}, // waits for its response as the gate waits for requests

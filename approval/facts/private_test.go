@@ -1,4 +1,4 @@
-package exec
+package facts
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestGuard(t *testing.T) {
+func TestPrivate(t *testing.T) {
 	for _, row := range []struct {
 		why, address string
 		allowed      []string
@@ -32,13 +32,13 @@ func TestGuard(t *testing.T) {
 		{"not an address", "api.example.org:80", []string{"api.example.org"}, false},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			g := guard{host: "api.example.org"}
+			g := Private{host: "api.example.org"}
 			for _, s := range row.allowed {
 				a, err := parseAllowance(s)
 				require.NoError(t, err)
 				g.allowed = append(g.allowed, a)
 			}
-			err := g.control(t.Context(), "tcp", row.address, nil)
+			err := g.Check(row.address)
 			require.Equal(t, row.ok, err == nil, "%v", err)
 		})
 	}

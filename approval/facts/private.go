@@ -1,15 +1,11 @@
-package exec
+package facts
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
-	"syscall"
-
-	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 var cgnat = netip.MustParsePrefix("100.64.0.0/10") // RFC 6598
@@ -36,7 +32,7 @@ func parseAllowance(s string) (allowance, error) {
 	} else {
 		var hasPort bool
 		a.host, a.port, hasPort = strings.Cut(s, ":")
-		if hasPort && !facts.ValidPort(a.port) || !facts.PlainHost(a.host) {
+		if hasPort && !ValidPort(a.port) || !PlainHost(a.host) {
 			return allowance{}, errAllowance
 		}
 		return a, nil
@@ -47,15 +43,17 @@ func parseAllowance(s string) (allowance, error) {
 	return a, nil
 }
 
-// guard checks the address of the connection itself, not an earlier resolution of
-// the host's name. This prevents DNS rebinding.
-type guard struct {
+// Private is what may be reached besides the public network: allow_private. It checks the
+// address of the connection itself, not an earlier resolution of the host's name. This
+// prevents DNS rebinding.
+type Private struct {
 	host    string // of the URL
 	allowed []allowance
 }
 
-func newGuard(host string, allowPrivate []string) (guard, error) {
-	g := guard{host: host}
+// NewPrivate reads allow_private for a URL with this host.
+func NewPrivate(host string, allowPrivate []string) (Private, error) {
+	g := Private{host: host}
 	for _, s := range allowPrivate {
 		a, err := parseAllowance(s)
 		if err != nil {
@@ -66,24 +64,22 @@ func newGuard(host string, allowPrivate []string) (guard, error) {
 	return g, nil
 }
 
-// privateError is a refused connection.
-type privateError struct{ addr netip.Addr }
+// PrivateError is a refused connection.
+type PrivateError struct{ addr netip.Addr }
 
-func (e *privateError) Error() string {
+// Error implements error.
+func (e *PrivateError) Error() string {
 	return fmt.Sprintf("%s is not a public address; to allow it, add it to allow_private", e.addr)
 }
 
-func (g guard) control(_ context.Context, _, address string, _ syscall.RawConn) error {
+// Check refuses to connect to an address with a port that is neither public nor allowed.
+func (g Private) Check(address string) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return fmt.Errorf("parse address: %w", err)
 	}
-	return g.check(ap)
-}
-
-func (g guard) check(ap netip.AddrPort) error {
 	addr, port := ap.Addr().Unmap(), fmt.Sprint(ap.Port())
-	if facts.PublicAddress(addr) {
+	if PublicAddress(addr) {
 		return nil
 	}
 	for _, a := range g.allowed {
@@ -94,11 +90,11 @@ func (g guard) check(ap netip.AddrPort) error {
 			return nil
 		}
 	}
-	return &privateError{addr}
+	return &PrivateError{addr}
 }
 
-// names says whether allow_private contains the host, by name or by address.
-func (g guard) names(host string) bool {
+// Names says whether allow_private contains the host, by name or by address.
+func (g Private) Names(host string) bool {
 	addr, _ := netip.ParseAddr(host)
 	return slices.ContainsFunc(g.allowed, func(a allowance) bool {
 		return a.host == host && host != "" || a.addr.IsValid() && a.addr == addr.Unmap()
