@@ -1,6 +1,8 @@
 # permesso: make help lists the targets.
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+COMMIT  := $(shell git rev-parse HEAD 2>/dev/null)
+DATE    := $(shell TZ=UTC0 git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
 TOOL    := go tool -modfile=.ci/tools/go.mod
 
 # Output paths.
@@ -25,7 +27,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/permesso, static
-	CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN) ./cmd/permesso
+	CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)' -o $(BIN) ./cmd/permesso
 
 install: build man ## install into PREFIX (default /usr/local), with man pages; DESTDIR for packagers
 	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/permesso

@@ -205,6 +205,7 @@ func (a *app) root() *cobra.Command {
 			a.policyCmd(),
 			a.emailCmd(),
 			a.telegramCmd(),
+			a.versionCmd(),
 			a.webhookCmd(),
 		},
 		"decide": {

@@ -151,6 +151,7 @@ var incidentTable = []incidentRow{
 	{"service install --dry-run --program /bin/true", same("0 permesso.service")},
 	{"service show --program /bin/true", same("0 ExecStart=/bin/true")},
 	{"service uninstall --dry-run", same("0 nothing to remove")},
+	{"version", same("0 ^permesso .*\ndaemon   [^n]").but(inFresh, "0 daemon   no answer", inStopped, "0 daemon   no answer", inHung, "0 daemon   no answer")},
 	{"status", asks("0 ^daemon  running").but(inStopped, "0 ^daemon  not running")},
 	{"status --json", asks(`0 "running":true`).but(inStopped, `0 "running":false`)},
 	{"status --disk", operates("0 ^journal").but(inOlder, updateCell)},

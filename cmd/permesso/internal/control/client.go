@@ -16,6 +16,7 @@ import (
 	"reflect"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -42,6 +43,7 @@ type Client struct {
 	path    string // of the daemon's socket
 	greeted bool   // the daemon has answered
 	warned  bool   // of another version
+	version string // of the daemon
 	// reopen opens the home again, after its daemon has ended. nil: it is not tried.
 	reopen func(context.Context) (*Client, error)
 
@@ -226,6 +228,24 @@ func connect(ctx context.Context, a *console.Console, path string) (*Client, err
 	}
 	c.greeted = true
 	return c, nil
+}
+
+// DaemonVersion returns the version of the daemon that a command means, "" if none answers soon.
+// It opens and locks nothing.
+func DaemonVersion(ctx context.Context, a *console.Console) string {
+	ctx, cancel := context.WithTimeout(ctx, home.AnswerTimeout)
+	defer cancel()
+	paths := []string{socketPath(a)}
+	if dir, err := home.Find(a); err == nil {
+		paths = slices.Insert(paths, 0, ipc.Layout{Home: dir}.Socket())
+	}
+	for _, path := range paths {
+		c := &Client{console: a, path: path, warned: true}
+		if _, err := call(ctx, c, opHello, none{}); err == nil {
+			return c.version
+		}
+	}
+	return ""
 }
 
 // openFiles locks a home. If a daemon has locked it, the daemon is asked instead. wasSilent
@@ -564,8 +584,9 @@ const updateHint = "restart the daemon to update it: systemctl restart permesso,
 
 // compareVersions tells once that the daemon has another version.
 func (c *Client) compareVersions(daemon string) {
+	c.version = console.OneLine(daemon)
 	if daemon != c.console.Version && !c.warned {
-		fmt.Fprintf(c.console.Err, "permesso: this command has version %s, the running daemon %s; restart the daemon to update it\n", c.console.Version, console.OneLine(daemon))
+		fmt.Fprintf(c.console.Err, "permesso: this command has version %s, the running daemon %s; restart the daemon to update it\n", c.console.Version, c.version)
 		c.warned = true
 	}
 }
