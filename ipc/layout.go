@@ -33,6 +33,9 @@ func (l Layout) Ready() string { return l.path("journal", "ready") }
 // serves such a HOME.
 func (l Layout) Scripted() string { return l.path("scripted") }
 
+// Served is a file with the path of the configuration that the last daemon served.
+func (l Layout) Served() string { return l.path("served") }
+
 // Keys is the folder of the MAC key and the signing key.
 func (l Layout) Keys() string { return l.path("keys") }
 

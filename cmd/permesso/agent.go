@@ -139,6 +139,7 @@ func withExitCode(err error) error {
 		{client.ErrNotPending, console.ExitRefused, "permesso wait shows the outcome"},
 		{client.ErrNoGate, console.ExitError, "check PERMESSO_URL"},
 		{client.ErrUnreachable, console.ExitError, "check PERMESSO_URL, and that permesso serve runs there"},
+		{client.ErrNoFolder, console.ExitError, "mount it into the sandbox: permesso mounts WORKSPACE prints the mounts; or name it: --requests DIR"},
 		{client.ErrIDConflict, console.ExitNotRun, "submit it again with a new id"},
 	} {
 		if errors.Is(err, no.is) {

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/doctor"
 )
 
@@ -16,7 +17,7 @@ func (a *app) doctorCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d.Quick = quick
+			d.Quick, d.Greet = quick, control.Greet
 			return d.Report(d.Run(cmd.Context()))
 		},
 	}

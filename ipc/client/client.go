@@ -47,7 +47,6 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/watcher"
 )
 
@@ -113,12 +112,14 @@ const (
 	docSuffix    = ".json"
 	cancelSuffix = ".cancel"
 )
+// ErrNoFolder says that the folder of requests does not exist.
+var ErrNoFolder = errors.New("no folder of requests")
 
 func (f Files) put(name string, b []byte) error {
 	temp := filepath.Join(f.Requests, "."+name+"."+NewID()[:8])
 	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrNotExist) {
-		return hints.Add(fmt.Errorf("the folder of requests %s: %w", f.Requests, fs.ErrNotExist), "mount it into the sandbox: permesso mounts WORKSPACE prints the mounts; or name it: --requests DIR")
+		return fmt.Errorf("%w %s: %w", ErrNoFolder, f.Requests, fs.ErrNotExist)
 	}
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -102,6 +103,8 @@ type Reader struct {
 	// DaemonUID is the daemon's UID, if the daemon reads its own configuration.
 	// 0, also for root, skips the checks that need it.
 	DaemonUID int
+	// Advice is the hint of issues that Load reports and that have none.
+	Advice string
 }
 
 // Parse reads data with a zero Reader.
@@ -118,6 +121,11 @@ func (rd Reader) Load(path string) (*Config, error) {
 		return nil, unreadable(path, err)
 	}
 	c, err := rd.Parse(path, data)
+	if wrong, ok := errors.AsType[*Error](err); ok {
+		for i := range wrong.Errors {
+			wrong.Errors[i].Hint = cmp.Or(wrong.Errors[i].Hint, rd.Advice)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -33,20 +33,8 @@ func (p Issue) Format(file string) error {
 		fmt.Fprintf(&b, ":%d:%d", p.Line, p.Col)
 	}
 	b.WriteString(": " + p.Message)
-	return hints.Add(invalidError(b.String()), p.Hint)
+	return hints.Add(errors.New(b.String()), p.Hint)
 }
-
-// ErrInvalid is wrapped by every issue of a configuration.
-var ErrInvalid = errors.New("invalid configuration")
-
-// invalidError is the text of an issue.
-type invalidError string
-
-// Error implements error.
-func (e invalidError) Error() string { return string(e) }
-
-// Is implements errors.Is.
-func (invalidError) Is(target error) bool { return target == ErrInvalid }
 
 // Error has all issues of one file, in the order of its lines.
 type Error struct {

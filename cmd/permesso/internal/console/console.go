@@ -25,7 +25,6 @@ import (
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
-	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/receipt"
@@ -224,11 +223,7 @@ func HintFor(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok && e.hint != "" {
 		return e.hint
 	}
-	hint := Hints(hints.Of(err), commandHint(err))
-	if hint == "" && errors.Is(err, config.ErrInvalid) {
-		hint = "man permesso.toml explains each key"
-	}
-	return hint
+	return Hints(hints.Of(err), commandHint(err))
 }
 
 // Hints joins hints; empty ones are left out.

@@ -199,7 +199,7 @@ func TestRefusalsArriveAsTheyWere(t *testing.T) {
 	require.EqualError(t, arrives(httpapi.Caller{}, broken), "the daemon failed to do that; its log says why")
 	require.Equal(t, []error{broken}, logged)
 	require.EqualError(t, arrives(httpapi.Caller{Operator: true}, broken), broken.Error(), "the operator can read the disk")
-	require.EqualError(t, problemOf(http.StatusBadGateway, []byte("<html>")), "the daemon answered with HTTP status 502")
+	require.EqualError(t, problemOf(http.StatusBadGateway, []byte("<html>")), "the daemon's answer is not understood: HTTP status 502")
 }
 
 // Requests arrive while the log is read, and the daemon waits for no reader.

@@ -171,7 +171,7 @@ func (s *server) applyConfig(file string, data []byte) error {
 	s.watchConfig()
 	s.gate.Reconfigured()
 	s.findWorkspaces()
-	s.health.Serve(next)
+	s.health.Use(next)
 	s.audit.Note(event.Entry{Time: time.Now().UTC(), Event: event.Configured, Detail: "sha256 " + next.SHA256})
 	s.warn(next)
 	for name := range before.Workspaces {

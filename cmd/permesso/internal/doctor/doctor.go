@@ -104,8 +104,9 @@ type Doctor struct {
 	running     bool
 	Daemon      int // its PID, 0 if unknown
 	Quick       bool
-	all         bool      // check all documents, not only some
-	Now         time.Time // compared with the documents' times
+	Greet       func(context.Context, *console.Console, *home.Home) error // the error of a daemon that does not answer; nil: it is not asked
+	all         bool                                                      // check all documents, not only some
+	Now         time.Time                                                 // compared with the documents' times
 	began       time.Time
 	unwritable  bool                              // a check could not write to the home
 	Bin         string                            // our own program, for sandboxes

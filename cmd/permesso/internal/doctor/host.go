@@ -17,7 +17,6 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
@@ -38,8 +37,10 @@ func (d *Doctor) checkDaemon(ctx context.Context) []Finding {
 	if d.running = running; !running {
 		return notice("the daemon is not running: decisions take effect when it starts", "permesso serve")
 	}
-	if err := control.Greet(ctx, d.app, d.Home); err != nil {
-		return findingsOf(SeverityError, "", err)
+	if d.Greet != nil {
+		if err := d.Greet(ctx, d.app, d.Home); err != nil {
+			return findingsOf(SeverityError, "", err)
+		}
 	}
 	p, known := findDaemon(d.Layout.Lock())
 	list := append(d.reportedHealth(), d.staleConfig(p.started)...)

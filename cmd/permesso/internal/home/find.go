@@ -2,12 +2,12 @@ package home
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -64,15 +64,12 @@ func FileOf(a *console.Console, dir string) (string, error) {
 	if err := check(a, dir); errors.Is(err, fs.ErrPermission) {
 		return "", err
 	}
-	served := ""
-	var r HealthReport
-	if b, err := os.ReadFile(ipc.Layout{Home: dir}.Health()); err == nil && json.Unmarshal(b, &r) == nil {
-		served = r.Config
-	}
+	b, _ := os.ReadFile(ipc.Layout{Home: dir}.Served()) // there may be none
+	served := string(b)
 	if served == "" && dir == config.SystemHome {
 		served = config.SystemFile
 	}
-	if _, err := os.Stat(served); served != "" && (err == nil || r.PID != 0 && !errors.Is(syscall.Kill(r.PID, 0), syscall.ESRCH)) {
+	if _, err := os.Stat(served); served != "" && (err == nil || running(dir) != nil) {
 		return config.Locate(served, a.Env)
 	}
 	file, err := config.Locate("", a.Env)
@@ -117,11 +114,18 @@ func check(a *console.Console, dir string) error {
 // Outdated reports whether a running daemon of a HOME serves something else than is in its
 // configuration now.
 func Outdated(dir, file string) bool {
-	var r HealthReport
-	b, err := os.ReadFile(ipc.Layout{Home: dir}.Health())
-	if err != nil || json.Unmarshal(b, &r) != nil || errors.Is(syscall.Kill(r.PID, 0), syscall.ESRCH) {
+	r := running(dir)
+	if r == nil || r.Config != file {
 		return false
 	}
-	b, err = os.ReadFile(file)
-	return r.Config == file && (err != nil || approval.Digest(b) != r.ConfigSHA256)
+	b, err := os.ReadFile(file)
+	return err != nil || approval.Digest(b) != r.ConfigSHA256
+}
+
+// running is the report of the daemon that runs in a HOME, nil if none does.
+func running(dir string) *HealthReport {
+	if r := New(nil, dir).HealthAt(time.Now()); r.PID != 0 {
+		return &r
+	}
+	return nil
 }

@@ -181,7 +181,7 @@ func (h *Home) Served() (bool, error) {
 
 // Reader reads configurations for this process.
 func Reader(a *console.Console) config.Reader {
-	r := config.Reader{CheckHandler: exec.Check}
+	r := config.Reader{CheckHandler: exec.Check, Advice: "man permesso.toml explains each key"}
 	if a.Serving {
 		r.DaemonUID = os.Getuid()
 	}

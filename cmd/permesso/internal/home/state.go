@@ -172,6 +172,7 @@ const (
 // for concurrent use.
 type Health struct {
 	file   string      // "": no file
+	served string      // the file with the path of the configuration, "": none
 	paused func() bool // may be nil
 
 	mu     sync.Mutex
@@ -182,24 +183,27 @@ type Health struct {
 // NewHealth returns the health of this daemon.
 func (h *Home) NewHealth(version string) *Health {
 	s := &Health{
-		file:   h.Layout.Health(),
+		file: h.Layout.Health(), served: h.Layout.Served(),
 		paused: func() bool { list, err := h.Store.Pauses(); return err != nil || len(list) > 0 },
 		report: HealthReport{PID: os.Getpid(), Version: version, StartedAt: time.Now().UTC()},
 	}
-	s.report.serve(h.Config)
+	s.use(h.Config)
 	return s
 }
 
-// serve says which configuration is in use.
-func (r *HealthReport) serve(cfg *config.Config) {
-	r.Config, r.ConfigSHA256 = cfg.File, cfg.SHA256
+// use reports a configuration, and writes its path for commands that run when the daemon has ended.
+func (h *Health) use(cfg *config.Config) {
+	h.report.Config, h.report.ConfigSHA256 = cfg.File, cfg.SHA256
 	if path, err := filepath.Abs(cfg.File); err == nil && cfg.File != "" {
-		r.Config = path
+		h.report.Config = path
+	}
+	if h.served != "" {
+		_ = replaceFile(h.served, []byte(h.report.Config)) // without it, commands need --config
 	}
 }
 
-// Serve says that a configuration is in use now.
-func (h *Health) Serve(cfg *config.Config) { h.Update(func(r *HealthReport) { r.serve(cfg) }) }
+// Use says that a configuration is in use now.
+func (h *Health) Use(cfg *config.Config) { h.Update(func(*HealthReport) { h.use(cfg) }) }
 
 // Issue returns an issue by its name, "" if it is not set.
 func (h *Health) Issue(name string) (what, hint string) {
@@ -283,18 +287,24 @@ func (h *Health) write() {
 	}
 	b, err := json.Marshal(r, codec.Times())
 	if err == nil {
-		b = append(b, '\n')
-		if err = os.WriteFile(h.file+".new", b, 0o600); err == nil {
-			err = os.Rename(h.file+".new", h.file)
-		}
-		if err != nil {
-			err = os.WriteFile(h.file, b, 0o600) // there may be no space for a second file
-		}
+		err = replaceFile(h.file, append(b, '\n'))
 	}
 	if err != nil {
 		// A missing report is better than an old one that says ok.
 		_ = os.Remove(h.file)
 	}
+}
+
+// replaceFile replaces a small file without a sync.
+func replaceFile(name string, b []byte) error {
+	err := os.WriteFile(name+".new", b, 0o600)
+	if err == nil {
+		err = os.Rename(name+".new", name)
+	}
+	if err != nil {
+		err = os.WriteFile(name, b, 0o600) // there may be no space for a second file
+	}
+	return err
 }
 
 // maxReportAge is the age at which a report means that the daemon hangs.
