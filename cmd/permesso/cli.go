@@ -209,6 +209,7 @@ func (a *app) root() *cobra.Command {
 			a.desktopNotifyCmd(),
 			a.pendingCmd(),
 			a.showCmd(),
+			a.watchCmd(),
 			a.historyCmd(),
 			a.statsCmd(),
 			a.approveCmd(),

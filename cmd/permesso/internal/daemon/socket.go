@@ -142,7 +142,7 @@ func (s *server) controlService() *control.Service {
 			s.audit.Note(event.Entry{Event: event.Redeemed, Workspace: k.Workspace, RequestID: k.ID, By: by, Via: via})
 		},
 		Audit: func(e event.Entry) error { return s.audit.Append(e) },
-		Moved: s.feed.Moved,
+		Moved: s.feed.Moved, Since: s.feed.Since,
 		Log: func(err error) {
 			if s.localErrors.allow("") {
 				s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Str("via", viaApprover).Msg("approver socket failed")
