@@ -214,6 +214,7 @@ func (a *app) root() *cobra.Command {
 			a.pendingCmd(),
 			a.showCmd(),
 			a.todayCmd(),
+			a.watchCmd(),
 			a.historyCmd(),
 			a.statsCmd(),
 			a.approveCmd(),

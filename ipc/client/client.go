@@ -112,6 +112,7 @@ const (
 	docSuffix    = ".json"
 	cancelSuffix = ".cancel"
 )
+
 // ErrNoFolder says that the folder of requests does not exist.
 var ErrNoFolder = errors.New("no folder of requests")
 

@@ -48,6 +48,16 @@ func CallerFrom(ctx context.Context) *Caller {
 	return c
 }
 
+type waitingContext struct{}
+
+// Waiting returns channels that are closed when the caller of a local operation has
+// disconnected, and when the server stops: an operation that waits answers then. They are nil
+// elsewhere.
+func Waiting(ctx context.Context) (gone, stopping <-chan struct{}) {
+	w, _ := ctx.Value(waitingContext{}).([2]<-chan struct{})
+	return w[0], w[1]
+}
+
 // LocalServer serves the API on a Unix socket to known users of this machine. Others get
 // one neutral answer, unread, as soon as they connect.
 type LocalServer struct {
@@ -123,7 +133,8 @@ func (s *LocalServer) identify(next http.Handler) http.Handler {
 			problem(http.StatusForbidden, detailStranger()).write(w)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerContext{}, c)))
+		ctx := context.WithValue(r.Context(), waitingContext{}, [2]<-chan struct{}{r.Context().Done(), s.API.quit})
+		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, callerContext{}, c)))
 	})
 }
 

@@ -40,6 +40,8 @@ type Service struct {
 	// Moved returns the newest position of the log, and a channel that is closed when there is a newer one. nil:
 	// no daemon runs.
 	Moved func() (newest int64, moved <-chan struct{})
+	// Since calls each for the entries after a position, up to the newest, until it returns an error.
+	Since func(seq int64, each func(event.Entry) error) error
 
 	frozen frozen
 }

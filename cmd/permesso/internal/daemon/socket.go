@@ -146,7 +146,7 @@ func (s *server) controlService() *control.Service {
 			issue, hint = s.health.Issue("config")
 			return s.health.Current().Config, issue, hint
 		},
-		Moved: s.feed.Moved,
+		Moved: s.feed.Moved, Since: s.feed.Since,
 		Log: func(err error) {
 			if s.localErrors.allow("") {
 				s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Str("via", viaApprover).Msg("approver socket failed")
