@@ -5,6 +5,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -260,4 +261,30 @@ func TestConfigEditMendsABrokenFile(t *testing.T) {
 	code, _, errs = h.editConfig("true")
 	require.Equal(t, console.ExitError, code)
 	require.Contains(t, errs, "no such file")
+}
+
+// Whichever user edits, the file keeps its owner and mode. Only root may give a file away.
+func TestConfigEditsKeepTheOwner(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", growConfig)
+	uid := os.Getuid()
+	if uid == 0 {
+		uid = 12345
+	}
+	require.NoError(t, os.Chmod(h.config, 0o640))
+	require.NoError(t, os.Chown(h.config, uid, -1))
+	code, _, errs := h.editConfig(h.configEditor(growConfig + "# more\n"))
+	require.Zero(t, code, errs)
+	for _, args := range [][]string{
+		{"tool", "add", "a", "--command", "/bin/echo {text}", "--yes"},
+		{"approver", "add", "eve", "--local", "4242"},
+		{"rule", "add", "--tool", "a", "--outcome", "ask", "--write", "--yes"},
+	} {
+		code, _, errs := h.run("", args...)
+		require.Zero(t, code, errs)
+		info, err := os.Stat(h.config)
+		require.NoError(t, err)
+		require.EqualValues(t, 0o640, info.Mode(), args[0])
+		require.EqualValues(t, uid, info.Sys().(*syscall.Stat_t).Uid, args[0])
+	}
 }

@@ -277,8 +277,9 @@ func (a *app) completions() map[string]cobra.CompletionFunc {
 	}
 	workspaces, approvers := a.completeConfig(workspaceNames), a.completeConfig(approverNames)
 	return map[string]cobra.CompletionFunc{
-		"WORKSPACE": workspaces, "--workspace": workspaces,
-		"APPROVER": approvers, "--approver": approvers,
+		"WORKSPACE":   workspaces,
+		"--workspace": a.completeConfig(func(cfg *config.Config, _ []string) []string { return workspaceNames(cfg, nil) }),
+		"APPROVER":    approvers, "--approver": approvers,
 		"FILE":     cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		"--from":   a.completeIDs(waitingIDs),
 		"--client": a.completeIDs(keyIDs),

@@ -103,7 +103,11 @@ func TestExampleAgents(t *testing.T) {
 	d := h.serve()
 	defer d.stop()
 	d.awaitLog(`"serving"`)
-	for name, argv := range map[string][]string{"python": {"python3", example(t, "agent.py")}, "shell": {"/bin/sh", example(t, "agent.sh")}} {
+	for name, argv := range map[string][]string{
+		"python": {"python3", example(t, "agent.py")},
+		"dash":   {"dash", example(t, "agent.sh")},
+		"bash":   {"bash", example(t, "agent.sh")},
+	} {
 		for _, row := range []struct {
 			why    string
 			args   []string
@@ -173,8 +177,8 @@ func TestExampleInBubblewrap(t *testing.T) {
 	defer d.stop()
 	d.awaitLog(`"serving"`)
 	awaitFile(t, h.agent.Responses)
-	for _, agent := range []string{"/agent/agent.sh", "/agent/agent.py"} {
-		cmd := osexec.Command(example(t, "bwrap.sh"), example(t, ""), agent, "look", "name=you")
+	for agent, shell := range map[string]string{"/agent/agent.sh": "bash", "/agent/agent.py": "dash"} {
+		cmd := osexec.Command(shell, example(t, "bwrap.sh"), example(t, ""), agent, "look", "name=you")
 		if strings.HasSuffix(agent, ".py") {
 			if _, err := os.Stat("/usr/bin/python3"); err != nil {
 				continue // the sandbox shows only /usr/bin, and Python is elsewhere on this machine
@@ -185,6 +189,117 @@ func TestExampleInBubblewrap(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 		require.Contains(t, string(out), "\nauto_approved\n")
 	}
+}
+
+// Every shell example is valid for dash and bash, and has no error that shellcheck finds where
+// it is installed.
+func TestShellExamplesAreValid(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(example(t, "*.sh"))
+	require.NoError(t, err)
+	require.Len(t, files, 2)
+	commands := [][]string{{"dash", "-n"}, {"bash", "--posix", "-n"}}
+	if _, err := osexec.LookPath("shellcheck"); err == nil {
+		commands = append(commands, []string{"shellcheck", "-s", "sh"})
+	}
+	for _, file := range files {
+		for _, argv := range commands {
+			out, err := osexec.Command(argv[0], append(argv[1:], file)...).CombinedOutput()
+			require.NoError(t, err, "%s %s\n%s", argv, file, out)
+		}
+	}
+}
+
+const promptConfig = `listen = ["127.0.0.1:0"]
+[workspaces.default]
+[tools.x_post]
+args = { text = "text" }
+trust = false
+handler = { kind = "command", argv = ["/bin/cat"] }
+[[rules]]
+match = { workspace = "default" }
+outcome = "allow"
+`
+
+// The page for an agent's prompt is what mounts --prompt prints. Every snippet in it works in
+// dash and bash against a real gate, and the program's over both the folders and HTTP.
+func TestAgentPrompt(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", promptConfig)
+	d := h.serve()
+	d.awaitLog(`"serving"`)
+	d.awaitLog("HTTP API listening")
+	found := listenPattern.FindStringSubmatch(d.logged())
+	require.NotNil(t, found, d.logged())
+	code, key, errs := h.run("", "key", "create", "default")
+	require.Zero(t, code, errs)
+	awaitFile(t, h.agent.Responses)
+	page, err := os.ReadFile(example(t, "AGENT.md"))
+	require.NoError(t, err)
+	require.Less(t, bytes.Count(page, []byte("\n")), 60)
+	code, printed, errs := h.run("", "mounts", "default", "--prompt")
+	require.Zero(t, code, errs)
+	require.Equal(t, string(page)+"\n## The tools\n\n- `x_post`: text (text)\n", printed)
+
+	path := "PATH=" + filepath.Dir(program(t, false)) + ":" + os.Getenv("PATH")
+	folders := []string{path, "PERMESSO_REQUESTS=" + h.agent.Requests, "PERMESSO_RESPONSES=" + h.agent.Responses}
+	overHTTP := []string{path, "PERMESSO_URL=http://" + found[1], "PERMESSO_KEY=" + strings.TrimSpace(key)}
+	id := func(env []string) string { // of a request of the same client
+		cmd := osexec.Command(program(t, false), "request", "x_post", "--arg", "text=a", "--json")
+		cmd.Env = env
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		var asked struct {
+			ID string `json:"request_id"`
+		}
+		require.NoError(t, json.Unmarshal(out, &asked), "%s", out)
+		return asked.ID
+	}
+	snippets := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+	require.Len(t, snippets, 5)
+	for i, row := range []struct {
+		ways  [][]string
+		holds string
+	}{
+		{[][]string{folders, overHTTP}, `{"text":"Meeting at 5"}`},
+		{[][]string{folders, overHTTP}, `{"text":"a"}`},
+		{[][]string{folders, overHTTP}, `{"answer":"next"}`},
+		{[][]string{folders}, `{"text":"Meeting at 5"}`},
+		{[][]string{overHTTP}, `{"text":"Meeting at 5"}`},
+	} {
+		for _, shell := range []string{"dash", "bash"} {
+			for _, env := range row.ways {
+				cmd := osexec.Command(shell, "-ec", snippets[i][1])
+				cmd.Env = env
+				if strings.Contains(snippets[i][1], `wait "$id"`) {
+					cmd.Env = append(cmd.Env, "id="+id(env))
+				}
+				var out bytes.Buffer
+				cmd.Stdout, cmd.Stderr = &out, &out
+				require.NoError(t, cmd.Start())
+				if strings.Contains(row.holds, "answer") {
+					h.answerNext("next")
+				}
+				require.NoError(t, cmd.Wait(), "%s", out.String())
+				require.Contains(t, out.String(), row.holds, "%s\n%s", shell, snippets[i][1])
+			}
+		}
+	}
+}
+
+// answerNext answers the one pending question.
+func (h *rig) answerNext(text string) {
+	h.t.Helper()
+	var id string
+	await(h.t, h.layout.Pendings("default"), func() bool {
+		files, _ := filepath.Glob(filepath.Join(h.layout.Pendings("default"), "*.json")) // the pattern is valid
+		if len(files) == 1 {
+			id = strings.TrimSuffix(filepath.Base(files[0]), ".json")
+		}
+		return len(files) == 1
+	})
+	code, out, errs := h.run(`{"request_id":"`+id+`","verdict":"answered","answer":"`+text+`"}`, "decide", "--stdin")
+	require.Zero(h.t, code, out+errs)
 }
 
 // The Compose Specification's own schema and loader check our compose file. They

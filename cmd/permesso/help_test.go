@@ -9,8 +9,11 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
@@ -100,8 +103,8 @@ func TestBadCommandLines(t *testing.T) {
 }
 
 func TestCompletion(t *testing.T) {
-	config := filepath.Join(t.TempDir(), "permesso.toml")
-	require.NoError(t, os.WriteFile(config, []byte("[workspaces.personal]\n[workspaces.work]\n"), 0o600))
+	file := filepath.Join(t.TempDir(), "permesso.toml")
+	require.NoError(t, os.WriteFile(file, []byte("[workspaces.personal]\n[workspaces.work]\n[approvers.ann]\nlocal = 1000\n"), 0o600))
 	for _, row := range []struct {
 		why  string
 		args []string
@@ -122,10 +125,21 @@ func TestCompletion(t *testing.T) {
 		{"a preset", []string{"policy", "preset", ""}, "coding-agent\nassistant\nci\n:4\n"},
 		{"only one preset", []string{"policy", "preset", "ci", ""}, ":4\n"},
 		{"a project's folder", []string{"policy", "preset", "ci", "--project", ""}, ":16\n"},
+		{"a capability of a tool", []string{"tool", "add", "x", "--capability", ""}, strings.Join(config.Capabilities(), "\n") + "\n:4\n"},
+		{"the type of an argument", []string{"tool", "add", "x", "--arg", "a="}, "a=" + strings.Join(facts.ArgTypes(), "\na=") + "\n:4\n"},
+		{"an argument's name, no files", []string{"tool", "add", "x", "--stdin", ""}, ":4\n"},
+		{"a method", []string{"tool", "add", "x", "--method", ""}, "GET\nHEAD\nPOST\nPUT\nPATCH\nDELETE\n:4\n"},
+		{"a workspace of the card", []string{"tool", "add", "x", "--workspace", ""}, "personal\nwork\n:4\n"},
+		{"an outcome", []string{"rule", "add", "--outcome", ""}, "allow\nask\nalways_ask\ndeny\n:4\n"},
+		{"a preset of init", []string{"init", "--preset", ""}, "coding-agent\nassistant\nci\n:4\n"},
+		{"the folder of init", []string{"init", "--project", ""}, ":16\n"},
+		{"a language", []string{"approver", "add", "x", "--language", ""}, "en\nit\n:4\n"},
+		{"an approver's workspaces", []string{"approver", "add", "x", "--workspace", ""}, "personal\nwork\n:4\n"},
+		{"an approver to remove", []string{"approver", "remove", ""}, "ann\n:4\n"},
 		{"a TOML script", []string{"serve", "--script", ""}, "toml\n:8\n"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			code, out, _ := runCommand(append([]string{"__complete", "--config", config, "--home", t.TempDir()}, row.args...)...)
+			code, out, _ := runCommand(append([]string{"__complete", "--config", file, "--home", t.TempDir()}, row.args...)...)
 			require.Zero(t, code)
 			require.Equal(t, row.want, out)
 		})
@@ -134,5 +148,20 @@ func TestCompletion(t *testing.T) {
 		code, out, _ := runCommand("completion", shell)
 		require.Zero(t, code)
 		require.Contains(t, out, "permesso")
+	}
+}
+
+// No flag of the commands that change the configuration completes to files, except folders.
+func TestSetupFlagsComplete(t *testing.T) {
+	for _, path := range []string{"tool add", "approver add", "approver remove", "rule add", "init"} {
+		c, _, err := (&app{&console.Console{Env: func(string) string { return "" }}}).root().Find(strings.Fields(path))
+		require.NoError(t, err)
+		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Value.Type() == "bool" {
+				return
+			}
+			_, completes := c.GetFlagCompletionFunc(f.Name)
+			require.True(t, completes || f.Annotations[cobra.BashCompSubdirsInDir] != nil, "%s --%s", path, f.Name)
+		})
 	}
 }

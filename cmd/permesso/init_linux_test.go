@@ -16,7 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat/telegram/botapi"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
@@ -30,9 +34,15 @@ type initRun struct {
 
 func startInit(t *testing.T, args ...string) *initRun {
 	t.Helper()
+	return startInitWith(t, nil, args...)
+}
+
+func startInitWith(t *testing.T, env []string, args ...string) *initRun {
+	t.Helper()
 	i := &initRun{demoRun: newDemo(t), home: t.TempDir()}
 	i.cmd = osexec.Command(program(t, true), append([]string{"init"}, args...)...)
 	i.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + i.home, "TMPDIR=" + i.temp, "NO_COLOR=1"}
+	i.cmd.Env = append(i.cmd.Env, env...)
 	i.cmd.WaitDelay = 5 * time.Second
 	i.keys = i.startOnTerminal()
 	return i
@@ -65,7 +75,7 @@ func (i *initRun) requireUnlocked() {
 	require.NoError(i.t, lock.Close())
 }
 
-func TestInitFourQuestionsAndARequest(t *testing.T) {
+func TestInitFiveQuestionsAndARequest(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		why, typed string
@@ -83,12 +93,14 @@ func TestInitFourQuestionsAndARequest(t *testing.T) {
 			i.answer("[supervised] ", "most\n") // invalid: the prompt is repeated
 			i.answer("hint: use one of readonly, supervised, full", "full\n")
 			i.answer("[bwrap] ", "docker\n")
+			i.answer("[none] ", "\n")
 			i.answer("Try it now with a temporary daemon? [Y/n] ", "\n")
 			i.awaitOutput(" · until ")
 			shown := regexp.MustCompile(`→ approve (\w+) `).FindStringSubmatch(i.output())
 			require.NotNil(t, shown)
 			i.answer(shown[1]+"> ", row.typed) // the prompt: keys count for this card
 			i.awaitOutput("the temporary daemon has stopped")
+			i.answer("[y/N] ", "\n")
 			said := i.awaitExit(0)
 			for _, line := range row.says {
 				require.Contains(t, said, line)
@@ -122,10 +134,11 @@ func approver(t *testing.T) string {
 func TestInitEnterAcceptsDefaults(t *testing.T) {
 	t.Parallel()
 	i := startInit(t)
-	for _, prompt := range []string{"[default] ", "2. Who approves?", "[supervised] ", "[bwrap] "} {
+	for _, prompt := range []string{"[default] ", "2. Who approves?", "[supervised] ", "[bwrap] ", "[none] "} {
 		i.answer(prompt, "\n")
 	}
 	i.answer("[Y/n] ", "n\n")
+	i.answer("[y/N] ", "\n")
 	said := i.awaitExit(0)
 	require.NotContains(t, said, "🔐")
 	plain := newDemo(t)
@@ -145,6 +158,7 @@ func TestInitEnterAcceptsDefaults(t *testing.T) {
 	again.cmd.Env = i.cmd.Env
 	again.keys = again.startOnTerminal()
 	again.answer("[Y/n] ", "no\n")
+	again.answer("[y/N] ", "no\n")
 	said = again.awaitExit(0)
 	require.Contains(t, said, "kept    ")
 	require.NotContains(t, said, "1. Name of")
@@ -179,7 +193,7 @@ func TestInitStopped(t *testing.T) {
 	}
 	t.Run("in the trial", func(t *testing.T) {
 		i := startInit(t)
-		for _, prompt := range []string{"[default] ", "2. Who approves?", "[supervised] ", "[bwrap] ", "[Y/n] "} {
+		for _, prompt := range []string{"[default] ", "2. Who approves?", "[supervised] ", "[bwrap] ", "[none] ", "[Y/n] "} {
 			i.answer(prompt, "\n")
 		}
 		i.answer(" · until ", "\x03")
@@ -189,7 +203,7 @@ func TestInitStopped(t *testing.T) {
 	})
 	t.Run("by SIGTERM, in the trial", func(t *testing.T) {
 		i := startInit(t)
-		for _, prompt := range []string{"[default] ", "2. Who approves?", "[supervised] ", "[bwrap] ", "[Y/n] "} {
+		for _, prompt := range []string{"[default] ", "2. Who approves?", "[supervised] ", "[bwrap] ", "[none] ", "[Y/n] "} {
 			i.answer(prompt, "\n")
 		}
 		i.awaitOutput(" · until ")
@@ -220,5 +234,80 @@ func TestInitWhileADaemonRuns(t *testing.T) {
 	again.cmd = osexec.Command(program(t, true), "init")
 	again.cmd.Env = i.cmd.Env
 	again.keys = again.startOnTerminal()
+	again.answer("Connect Telegram now, to approve with a tap on your phone? [y/N] ", "\n")
 	require.NotContains(t, again.awaitExit(0), "[Y/n]")
+}
+
+// A preset is a workspace of its own, in which the same person approves.
+func TestInitPreset(t *testing.T) {
+	t.Parallel()
+	i, project := startInit(t), realDir(t)
+	i.answer("[default] ", "\n")
+	i.answer("2. Who approves?", approver(t)+"\n")
+	i.answer("[supervised] ", "\n")
+	i.answer("[bwrap] ", "\n")
+	i.answer("[none] ", "codign\n")
+	i.answer("hint: use one of coding-agent, assistant, ci", "coding-agent\n")
+	i.answer("Which folder is the project?\r\n   [.] ", "/\n")
+	i.answer("holds more than a project", project+"\n")
+	i.answer("[Y/n] ", "n\n")
+	i.answer("[y/N] ", "\n")
+	i.awaitExit(0)
+	cfg, err := config.Parse("permesso.toml", []byte(i.config()))
+	require.NoError(t, err)
+	require.Empty(t, cfg.Warnings)
+	require.Equal(t, []string{"ann"}, cfg.Workspaces["default"].Approvers)
+	require.Equal(t, []string{"ann"}, cfg.Workspaces["coding"].Approvers)
+	require.Contains(t, i.config(), "# A coding agent in "+project)
+	require.Contains(t, i.config(), "[tools.read_file]")
+	require.NotContains(t, i.config(), "@P")
+}
+
+func TestInitPresetFlag(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "permesso.toml")
+	init := func(args ...string) (int, string) {
+		code, _, errs := runCommand(append([]string{"init", "--config", file, "--home", filepath.Join(dir, "home"), "--approver", approver(t)}, args...)...)
+		return code, errs
+	}
+	for _, args := range [][]string{{"--preset", "robot"}, {"--preset", "ci", "--project", "/"}, {"--preset", "assistant", "--person", "ann"}} {
+		code, _ := init(args...)
+		require.Equal(t, console.ExitUsage, code)
+		require.NoFileExists(t, file)
+	}
+	code, errs := init("--preset", "assistant", "--person", "ann@example.org")
+	require.Zero(t, code, errs)
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	cfg, err := config.Parse("permesso.toml", b)
+	require.NoError(t, err)
+	require.Empty(t, cfg.Warnings)
+	require.Equal(t, []string{"ann"}, cfg.Workspaces["assistant"].Approvers)
+	code, errs = init("--preset", "ci")
+	require.Equal(t, console.ExitUsage, code)
+	require.Contains(t, errs, file+" exists already\nhint: permesso policy preset ci prints the lines to add")
+}
+
+// The last question goes on into telegram setup.
+func TestInitConnectsTelegram(t *testing.T) {
+	t.Parallel()
+	api := newTelegram(t)
+	i := startInitWith(t, []string{home.TelegramToken + "=" + botapi.Token, setup.TelegramServer + "=" + api.URL})
+	i.answer("[default] ", "\n")
+	i.answer("2. Who approves?", approver(t)+"\n")
+	for _, prompt := range []string{"[supervised] ", "[bwrap] ", "[none] "} {
+		i.answer(prompt, "\n")
+	}
+	i.answer("[Y/n] ", "n\n")
+	i.answer("[y/N] ", "y\n")
+	api.Say(tgAnn, tgAnn, "/start "+numberOf(i.demoRun))
+	i.answer("Which approver are you?", "\n")
+	tapTestCard(t, api, tgAnn, tgAnn)
+	said := i.awaitExit(0)
+	require.Contains(t, said, "start the daemon: permesso serve")
+	cfg, err := config.Parse("permesso.toml", []byte(i.config()))
+	require.NoError(t, err)
+	require.Equal(t, []string{"telegram"}, cfg.Workspaces["default"].Channels)
+	require.Equal(t, "1001", cfg.Approvers["ann"].IDs["telegram"])
 }

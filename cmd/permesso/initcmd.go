@@ -13,12 +13,14 @@ import (
 )
 
 func (a *app) initCmd() *cobra.Command {
-	var b setup.Options
+	b := setup.Options{PresetText: func(b setup.Options) (string, error) {
+		return a.preset(b.Preset, presetOptions{project: b.Project, person: b.Person})
+	}}
 	var yes bool
 	c := &cobra.Command{
 		Use: "init", Short: "Create a first configuration and the state folder", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			flags := []string{"workspace", "approver", "autonomy", "sandbox", "yes"}
+			flags := []string{"workspace", "approver", "autonomy", "sandbox", "preset", "yes"}
 			ask := console.IsTerminal(a.In) && !slices.ContainsFunc(flags, cmd.Flags().Changed)
 			return setup.Init(cmd.Context(), a.Console, b, ask)
 		},
@@ -27,8 +29,9 @@ func (a *app) initCmd() *cobra.Command {
 	c.Flags().StringVar(&b.TypedApprover, "approver", "", "approver: a login `name`, or NAME:UID (default: you)")
 	c.Flags().StringVar(&b.Autonomy, "autonomy", "supervised", "autonomy `level` of the agent: "+strings.Join(grant.Levels(), ", "))
 	c.Flags().StringVar(&b.Sandbox, "sandbox", "bwrap", "`kind` of the agent's sandbox: "+strings.Join(setup.Sandboxes(), ", "))
+	c.Flags().StringVar(&b.Preset, "preset", "", "also write this preset's workspace and rules: `name`, "+strings.Join(setup.Presets(), ", "))
+	addPresetFlags(c, &b.Project, &b.Person)
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "ask no questions")
-	_ = c.RegisterFlagCompletionFunc("workspace", cobra.NoFileCompletions)
-	_ = c.RegisterFlagCompletionFunc("approver", cobra.NoFileCompletions)
+	completeFlags(c, map[string][]string{"workspace": nil, "approver": nil, "preset": setup.Presets()})
 	return c
 }

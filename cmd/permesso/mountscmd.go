@@ -1,11 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	_ "embed"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -39,6 +46,9 @@ func (a *app) mountsCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "mounts WORKSPACE", Short: "Print the mounts of an agent's container", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, pos []string) error {
+			if form == "prompt" {
+				return a.printPrompt(pos[0])
+			}
 			h, ws, err := a.workspaceWithFolders(pos[0])
 			if err != nil {
 				return err
@@ -56,9 +66,47 @@ func (a *app) mountsCmd() *cobra.Command {
 		{"docker", "print arguments of docker run"},
 		{"podman", "print arguments of podman run"},
 		{"compose", "print volumes of a service in a compose file"},
+		{"prompt", "print a page for the agent's prompt: how to request, wait, and read a refusal"},
 	} {
 		c.Flags().BoolFunc(f.name, f.usage, func(string) error { form = f.name; return nil })
 	}
-	c.MarkFlagsMutuallyExclusive("bwrap", "docker", "podman", "compose")
+	c.MarkFlagsMutuallyExclusive("bwrap", "docker", "podman", "compose", "prompt")
 	return c
+}
+
+// agentPrompt is the page for an agent's prompt.
+//
+//go:embed examples/AGENT.md
+var agentPrompt string
+
+// printPrompt prints the page for the agents of a workspace.
+func (a *app) printPrompt(ws string) error {
+	h, err := home.Load(a.Console)
+	if err != nil {
+		return err
+	}
+	if ws, err = control.ChooseWorkspace(h, ws); err != nil {
+		return err
+	}
+	text := agentPrompt + toolList(h.Config)
+	return a.Print(map[string]any{"workspace": ws, "prompt": text}, strings.TrimSuffix(text, "\n"))
+}
+
+// toolList lists the tools with their arguments, for an agent.
+func toolList(cfg *config.Config) string {
+	var b strings.Builder
+	b.WriteString("\n## The tools\n\n")
+	for _, name := range slices.Sorted(maps.Keys(cfg.Tools)) {
+		args := facts.Arguments(cfg.Tools[name])
+		var words []string
+		for _, arg := range slices.Sorted(maps.Keys(args)) {
+			word := arg + " (" + args[arg].Type
+			if args[arg].Optional {
+				word += ", optional"
+			}
+			words = append(words, word+")")
+		}
+		fmt.Fprintf(&b, "- `%s`: %s\n", name, cmp.Or(strings.Join(words, ", "), "no arguments"))
+	}
+	return b.String()
 }

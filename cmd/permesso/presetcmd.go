@@ -13,14 +13,13 @@ import (
 	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 )
 
 // presets are configurations and their tests, with @PROJECT@ and @PERSON@ for what differs.
 //
 //go:embed presets
 var presets embed.FS
-
-var presetNames = []string{"coding-agent", "assistant", "ci"}
 
 // presetOptions are what a preset is made for.
 type presetOptions struct {
@@ -32,14 +31,20 @@ func (a *app) policyPresetCmd() *cobra.Command {
 	var o presetOptions
 	c := &cobra.Command{
 		Use: "preset NAME", Short: "Print a workspace with tools and rules to start from", Args: cobra.ExactArgs(1),
-		ValidArgsFunction: firstArgument(presetNames),
+		ValidArgsFunction: firstArgument(setup.Presets()),
 		RunE:              func(_ *cobra.Command, pos []string) error { return a.printPreset(pos[0], o) },
 	}
-	c.Flags().StringVar(&o.project, "project", ".", "the project's `folder`, for coding-agent and ci")
-	c.Flags().StringVar(&o.person, "person", "you@example.org", "the person's mail `address`, for assistant")
+	addPresetFlags(c, &o.project, &o.person)
 	c.Flags().BoolVar(&o.tests, "tests", false, "print the preset's tests, for permesso policy test")
-	_ = c.MarkFlagDirname("project")
 	return c
+}
+
+// addPresetFlags adds the flags of what a preset is made for.
+func addPresetFlags(c *cobra.Command, project, person *string) {
+	c.Flags().StringVar(project, "project", ".", "the project's `folder`, for coding-agent and ci")
+	c.Flags().StringVar(person, "person", "you@example.org", "the person's mail `address`, for assistant")
+	_ = c.MarkFlagDirname("project")
+	completeFlags(c, map[string][]string{"person": nil})
 }
 
 // firstArgument completes the first argument with one of these.
@@ -68,7 +73,7 @@ func (a *app) preset(name string, o presetOptions) (string, error) {
 	}
 	b, err := presets.ReadFile("presets/" + file)
 	if err != nil {
-		return "", console.Fail(console.ExitUsage, "presets: "+strings.Join(presetNames, ", "), "there is no preset %q", name)
+		return "", console.Fail(console.ExitUsage, "presets: "+strings.Join(setup.Presets(), ", "), "there is no preset %q", name)
 	}
 	if r, valid := facts.Recipients(o.person); !valid || len(r) != 1 || !r[0].Bare() || strings.ContainsAny(o.person, `"\*?`) {
 		return "", console.Fail(console.ExitUsage, "--person ann@example.org", "--person: %q is not one mail address", o.person)

@@ -18,6 +18,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 )
 
 // printedPreset is what the command prints for a project.
@@ -32,7 +33,7 @@ func printedPreset(t *testing.T, name, project string, flags ...string) string {
 // The tests of a preset pass, also where it is a part of the example configuration.
 func TestPresets(t *testing.T) {
 	t.Parallel()
-	for _, name := range presetNames {
+	for _, name := range setup.Presets() {
 		t.Run(name, func(t *testing.T) {
 			project, dir := realDir(t), t.TempDir()
 			text := printedPreset(t, name, project)

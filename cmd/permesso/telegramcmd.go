@@ -1,8 +1,6 @@
 package main
 
 import (
-	"time"
-
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
@@ -24,7 +22,7 @@ func (a *app) telegramSetupCmd() *cobra.Command {
 	f.StringVar(&o.Approver, "approver", "", "`name` of the approver who writes /start; a new name is added to [approvers]")
 	f.StringVar(&o.TokenFile, "token-file", "", "`file` with the token, readable only by its owner")
 	f.StringVar(&o.Server, "server-url", "", "`address` of your own Bot API server (default: "+setup.TelegramServer+", or Telegram's)")
-	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "stop waiting for /start, and for the tap, after this long")
+	f.DurationVar(&o.Timeout, "timeout", setup.DefaultWait, "stop waiting for /start, and for the tap, after this long")
 	f.BoolVarP(&o.Yes, "yes", "y", false, "ask no questions")
 	return c
 }

@@ -28,22 +28,40 @@ func (rd Reader) AddApprover(name string, data []byte, a NewApprover) ([]byte, e
 		f.addTable("approvers."+a.Name, []entry{
 			{"local", a.Local}, {channelTelegram, a.Telegram}, {channelEmail, quoted(a.Email)}, {"language", quoted(a.Language)},
 		})
-		for _, ws := range a.Workspaces {
-			n := f.root.at("workspaces", ws)
-			f.add(f.addName(n, "approvers", a.Name, before.Workspaces[ws].Approvers), "workspaces", ws)
-		}
+		a.addToWorkspaces(f, before)
 		return nil
 	}, func(before, after *Config) bool {
-		changed := []string{"approvers." + a.Name + "."}
-		for _, ws := range a.Workspaces {
-			changed = append(changed, "workspaces."+ws+".approvers")
-			if !slices.Equal(after.Workspaces[ws].Approvers, withName(before.Workspaces[ws].Approvers, a.Name)) {
-				return false
-			}
-		}
 		_, added := after.Approvers[a.Name]
-		return added && before.differsOnly(after, changed...)
+		return added && a.addedTo(before, after, "approvers."+a.Name+".")
 	})
+}
+
+// AddToWorkspaces adds the name to the workspaces' approvers in data, the content of the file
+// called name, which has [approvers.NAME].
+func (rd Reader) AddToWorkspaces(name string, data []byte, a NewApprover) ([]byte, error) {
+	return rd.edit(name, data, func(f *file, before *Config) error {
+		a.addToWorkspaces(f, before)
+		return nil
+	}, func(before, after *Config) bool { return a.addedTo(before, after) })
+}
+
+func (a NewApprover) addToWorkspaces(f *file, before *Config) {
+	for _, ws := range a.Workspaces {
+		n := f.root.at("workspaces", ws)
+		f.add(f.addName(n, "approvers", a.Name, before.Workspaces[ws].Approvers), "workspaces", ws)
+	}
+}
+
+// addedTo reports whether after is before with the name in the workspaces' approvers, and
+// other keys only with these beginnings.
+func (a NewApprover) addedTo(before, after *Config, changed ...string) bool {
+	for _, ws := range a.Workspaces {
+		changed = append(changed, "workspaces."+ws+".approvers")
+		if !slices.Equal(after.Workspaces[ws].Approvers, withName(before.Workspaces[ws].Approvers, a.Name)) {
+			return false
+		}
+	}
+	return before.differsOnly(after, changed...)
 }
 
 func (a NewApprover) check(c *Config) error {

@@ -33,6 +33,11 @@ type Options struct {
 	config.ExampleOptions
 	TypedApprover string // NAME or NAME:UID, as it was typed
 	Sandbox       string // how the agent runs
+	Preset        string // "": none
+	Project       string // its folder
+	Person        string // its email address
+	// PresetText returns the lines of a preset.
+	PresetText func(b Options) (string, error)
 }
 
 const autonomyQuestion = `
@@ -40,6 +45,9 @@ const autonomyQuestion = `
      readonly    reading asks you; everything else is denied
      supervised  every access to the outside asks you first
      full        only running code and sending email ask you`
+
+// Presets are the names of the presets, in the order in which they are shown.
+func Presets() []string { return []string{"coding-agent", "assistant", "ci"} }
 
 // Sandboxes are the kinds of sandboxes that init knows.
 func Sandboxes() []string { return []string{"bwrap", "docker", "podman", "compose", "none"} }
@@ -56,6 +64,9 @@ func Init(ctx context.Context, a *console.Console, b Options, ask bool) error {
 	_, err = os.Lstat(file)
 	kept := err == nil
 	p := &prompter{in: a.In, out: a.Out}
+	if kept && b.Preset != "" {
+		return console.Fail(console.ExitUsage, "permesso policy preset "+b.Preset+" prints the lines to add", "%s exists already", file)
+	}
 	if !kept {
 		b.TypedApprover = cmp.Or(b.TypedApprover, ownName())
 		if ask {
@@ -84,10 +95,24 @@ func Init(ctx context.Context, a *console.Console, b Options, ask bool) error {
 	if err := printNext(a, h, ws, b.Sandbox); err != nil {
 		return err
 	}
-	if !ask || !hasFirstTool(h) {
-		return nil
+	if ask && hasFirstTool(h) {
+		err = offerTrial(ctx, a, p, h, ws)
 	}
-	return offerTrial(ctx, a, p, h, ws)
+	if !ask || err != nil || h.Config.Telegram != nil {
+		return err
+	}
+	return offerTelegram(ctx, a, p, ws)
+}
+
+// offerTelegram goes on into telegram setup, if the person accepts.
+func offerTelegram(ctx context.Context, a *console.Console, p *prompter, ws string) error {
+	fmt.Fprint(a.Out, "\nConnect Telegram now, to approve with a tap on your phone? [y/N] ")
+	line, err := p.line(ctx)
+	if err != nil || !strings.HasPrefix(strings.ToLower(line), "y") {
+		return nil //nolint:nilerr // init is complete
+	}
+	t := &Telegram{Console: a, Workspace: ws, Timeout: DefaultWait}
+	return t.Run(ctx)
 }
 
 // ownName is the current user's login name, if it is a valid approver name.
@@ -110,7 +135,13 @@ func (b *Options) complete() error {
 		return err
 	}
 	var err error
-	b.Approver, b.UID, err = approverUID(b.TypedApprover)
+	if b.Approver, b.UID, err = approverUID(b.TypedApprover); err != nil || b.Preset == "" {
+		return err
+	}
+	if err := oneOf(b.Preset, Presets()); err != nil {
+		return err
+	}
+	_, err = b.PresetText(*b)
 	return err
 }
 
@@ -152,8 +183,8 @@ func writeFirst(a *console.Console, file string, b Options) (kept bool, err erro
 	if err := b.complete(); err != nil {
 		return false, err
 	}
-	text := b.Example()
-	if _, err := home.Reader(a).Parse(file, []byte(text)); err != nil {
+	text, err := b.text(home.Reader(a), file)
+	if err != nil {
 		return false, err
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -164,6 +195,31 @@ func writeFirst(a *console.Console, file string, b Options) (kept bool, err erro
 		return true, nil
 	}
 	return false, err
+}
+
+// text is the configuration: the example, and the preset. The approver decides there, too.
+func (b *Options) text(reader config.Reader, file string) (string, error) {
+	text := b.Example()
+	before, err := reader.Parse(file, []byte(text))
+	if err != nil || b.Preset == "" {
+		return text, err
+	}
+	lines, err := b.PresetText(*b)
+	if err != nil {
+		return "", err
+	}
+	after, err := reader.Parse(file, []byte(text+"\n"+lines))
+	if err != nil {
+		return "", err
+	}
+	n := config.NewApprover{Name: b.Approver}
+	for _, ws := range home.WorkspaceNames(after) {
+		if _, known := before.Workspaces[ws]; !known {
+			n.Workspaces = append(n.Workspaces, ws)
+		}
+	}
+	all, err := reader.AddToWorkspaces(file, []byte(text+"\n"+lines), n)
+	return string(all), err
 }
 
 func configToWrite(a *console.Console) (string, error) {
@@ -250,9 +306,9 @@ type prompter struct {
 	out io.Writer
 }
 
-// ask asks the four questions, and repeats a question after an invalid answer.
+// ask asks the questions, and repeats a question after an invalid answer.
 func (p *prompter) ask(ctx context.Context, b *Options) error {
-	fmt.Fprintln(p.out, "Four questions. Press Enter for the answer in brackets. Nothing is written before the last one.")
+	fmt.Fprintln(p.out, "Five questions. Press Enter for the answer in brackets. Nothing is written before the last one.")
 	for _, q := range []struct {
 		text  string
 		value *string
@@ -270,8 +326,29 @@ func (p *prompter) ask(ctx context.Context, b *Options) error {
 			return err
 		}
 	}
+	if err := p.askPreset(ctx, b); err != nil {
+		return err
+	}
 	fmt.Fprintln(p.out)
 	return nil
+}
+
+// askPreset asks for a preset, and for what it needs to know.
+func (p *prompter) askPreset(ctx context.Context, b *Options) error {
+	err := p.optional(ctx, "\n5. Rules to start from, in a workspace of their own? "+strings.Join(Presets(), ", ")+"; or none.\n"+
+		"   permesso policy preset NAME prints them.", &b.Preset, func(s string) error { return oneOf(s, Presets()) })
+	if err != nil || b.Preset == "" {
+		return err
+	}
+	text, value := "\n   Which folder is the project?", &b.Project
+	if b.Preset == "assistant" {
+		text, value = "\n   The person's email address?", &b.Person
+	}
+	return p.question(ctx, text, value, func(s string) error {
+		*value = s
+		_, err := b.PresetText(*b)
+		return err
+	})
 }
 
 func (p *prompter) question(ctx context.Context, text string, value *string, check func(string) error) error {

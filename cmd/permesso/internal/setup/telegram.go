@@ -19,6 +19,9 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
 
+// DefaultWait is how long telegram setup waits for /start, and for the tap.
+const DefaultWait = 5 * time.Minute
+
 // Telegram is one run of telegram setup.
 type Telegram struct {
 	Console   *console.Console

@@ -134,7 +134,7 @@ func (t *Tool) try(ctx context.Context, data approval.Raw) (err error) {
 	defer func() { err = errors.Join(err, runner.Close()) }()
 	effect := runner.Run(ctx, job)
 	t.result.Trial = &TrialResult{effect.Result, effect.Error}
-	text := "ran:    " + console.OneLine(string(effect.Result))
+	text := "ran:    " + strings.ReplaceAll(console.OneLine(string(effect.Result)), `\\`, `\`) // JSON has its own escapes
 	if effect.Error != "" {
 		text = "failed: " + console.OneLine(effect.Error)
 	}
