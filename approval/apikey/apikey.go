@@ -24,17 +24,20 @@ func Scopes() []string { return []string{MayRequest, MayRead, MayDecide, MayInbo
 
 // Key is the stored document of a key. It does not contain the key itself.
 type Key struct {
-	Version   int       `json:"version"`
-	ID        string    `json:"id"`   // the first 16 digits of Hash
-	Hash      string    `json:"hash"` // SHA-256 of the key, in hex
-	Workspace string    `json:"workspace"`
-	Scopes    []string  `json:"scopes"`
-	Owner     string    `json:"owner"` // an approver's name; "": none
-	Name      string    `json:"name"`  // what the operator calls it
-	CreatedAt time.Time `json:"created_at"`
-	CreatedBy string    `json:"created_by"`
-	RevokedAt time.Time `json:"revoked_at,omitzero"`
-	RevokedBy string    `json:"revoked_by,omitzero"`
+	Version   int      `json:"version"`
+	ID        string   `json:"id"`   // the first 16 digits of Hash
+	Hash      string   `json:"hash"` // SHA-256 of the key, in hex
+	Workspace string   `json:"workspace"`
+	Scopes    []string `json:"scopes"`
+	Owner     string   `json:"owner"` // an approver's name; "": none
+	Name      string   `json:"name"`  // what the operator calls it
+	// AuthenticatesSenders: the program with the key has authenticated that the emails it
+	// delivers are the owner's.
+	AuthenticatesSenders bool      `json:"authenticates_senders,omitzero"`
+	CreatedAt            time.Time `json:"created_at"`
+	CreatedBy            string    `json:"created_by"`
+	RevokedAt            time.Time `json:"revoked_at,omitzero"`
+	RevokedBy            string    `json:"revoked_by,omitzero"`
 }
 
 // New starts the document for the key secret. The caller fills in the rest.
@@ -91,6 +94,8 @@ func (k *Key) Check() error {
 	switch {
 	case decides && slices.Contains(k.Scopes, MayRequest):
 		return errors.New("scope request cannot be combined with decide or inbound: an agent must not decide its own requests")
+	case k.AuthenticatesSenders && !slices.Contains(k.Scopes, MayInbound):
+		return errors.New("authenticates_senders is only for a key with scope inbound")
 	case decides && k.Owner == "":
 		return errors.New("owner is missing: a key with scope decide or inbound belongs to an approver")
 	}

@@ -27,20 +27,21 @@ type Channel struct {
 	History     history // nil: /last is unavailable
 	// Workspaces returns the workspaces whose approvers are asked here, in the current configuration.
 	Workspaces func() []Workspace
-	Feed       func() bool                            // whether to list what policy allowed; nil: no
-	Style      func(language string) chat.Style       // how cards are rendered
-	Foot       func() string                          // last line of a card; nil: none
-	Changes    <-chan approval.Key                    // hints that a request changed; nil: polling only
-	Problem    func(what, hint string)                // reports a problem to the operator; "" clears it; nil: no reports
-	Note       func(what, hint string)                // the same for what is no fault of the channel
-	Elsewhere  func(workspace, text string)           // sends a text to the approvers by the other channels; nil: it cannot
-	Approve    string                                 // the command that approves a request, without its ID, for hints; "": none
-	Configure  func(workspace string, chat ID) string // says how to make a chat the workspace's, for hints; nil: in general
-	Log        func(error)                            // errors that no user in a chat can fix; nil: dropped
-	Every      time.Duration                          // poll interval without a hint; 0: 5 s
-	Retry      time.Duration                          // delay after a first failure; 0: 1 s
-	MaxCards   int                                    // new cards a minute in a place, above which a digest begins; 0: 5
-	Now        func() time.Time                       // nil: time.Now
+	Feed       func() bool                             // whether to list what policy allowed; nil: no
+	Tool       func(name string) (approval.Tool, bool) // as configured now, for the feed; nil: none is known
+	Style      func(language string) chat.Style        // how cards are rendered
+	Foot       func() string                           // last line of a card; nil: none
+	Changes    <-chan approval.Key                     // hints that a request changed; nil: polling only
+	Problem    func(what, hint string)                 // reports a problem to the operator; "" clears it; nil: no reports
+	Note       func(what, hint string)                 // the same for what is no fault of the channel
+	Elsewhere  func(workspace, text string)            // sends a text to the approvers by the other channels; nil: it cannot
+	Approve    string                                  // the command that approves a request, without its ID, for hints; "": none
+	Configure  func(workspace string, chat ID) string  // says how to make a chat the workspace's, for hints; nil: in general
+	Log        func(error)                             // errors that no user in a chat can fix; nil: dropped
+	Every      time.Duration                           // poll interval without a hint; 0: 5 s
+	Retry      time.Duration                           // delay after a first failure; 0: 1 s
+	MaxCards   int                                     // new cards a minute in a place, above which a digest begins; 0: 5
+	Now        func() time.Time                        // nil: time.Now
 
 	running atomic.Pointer[session]
 }

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -58,7 +61,7 @@ func (s *session) addFeedLine(ctx context.Context, ws string, to Place, k approv
 	if rec.Ruling != nil {
 		rule, despite = s.allowedBy(ctx, ws, rec.Ruling, to.Language), allowedDespite(rec.Ruling, to.Language)
 	}
-	line := chat.Format(t.FeedLine, "id", chat.Escape(rec.ShortID()), "rule", rule) + despite
+	line := chat.Format(t.FeedLine, "id", chat.Escape(rec.ShortID()), "what", s.feedWhat(k, rec, to.Language), "rule", rule) + despite
 	s.feeds.Lock()
 	defer s.feeds.Unlock()
 	f := s.loadFeed(feedName(ws, to))
@@ -73,6 +76,32 @@ func (s *session) addFeedLine(ctx context.Context, ws string, to Place, k approv
 	}
 	f.IDs, f.Lines = append(f.IDs, k.ID), append(f.Lines, line)
 	return true
+}
+
+// feedWhat is what a request did, and to whom: its tool, what the tool's summary says of it, and
+// the target unless the summary says that.
+func (s *session) feedWhat(k approval.Key, rec *approval.Record, language string) string {
+	p := read.Requested(k, rec)
+	name := cmp.Or(p.ToolName, p.ActionType)
+	if tool, ok := s.tool(p.ToolName); ok {
+		p.SummaryParts, p.Target, p.Runs.Args = facts.Parts(tool.Summary), facts.Expand(tool.Target, p.RequestData), tool.Args
+	}
+	style := s.Style(language)
+	what, target := style.Brief(p), Truncate(style.OneLine(p, p.Target), maxLineLength)
+	if words := cmp.Or(p.Agent.Preview, p.Agent.Title); p.ToolName == "" && words != "" {
+		what = chat.Quote(Truncate(style.Redacted(p, words), maxLineLength)) // the agent's
+	}
+	if !strings.Contains(what, target) {
+		what += " → " + target
+	}
+	return chat.Escape(name) + ": " + what
+}
+
+func (s *session) tool(name string) (t approval.Tool, known bool) {
+	if s.Tool == nil || name == "" {
+		return t, false
+	}
+	return s.Tool(name)
 }
 
 // allowedBy is the sentence of the grant that allowed a request, else the name of the rule.

@@ -29,7 +29,7 @@ func testForwarded(t *testing.T) {
 	}
 	person := func(mail string) approval.Person { return approval.Person{Channel: "email", ID: mail} }
 	forward := func(subject, body string, p approval.Person) Status {
-		taken, err := w.TakeForwarded(t.Context(), subject, body, p)
+		taken, err := w.TakeForwarded(t.Context(), Forwarded{Subject: subject, Body: body}, p)
 		require.NoError(t, err)
 		return taken.Status
 	}
@@ -43,6 +43,39 @@ func testForwarded(t *testing.T) {
 	require.Equal(t, Decided, forward("Re: "+ann.subject, "4 fine\n\n> "+strings.ReplaceAll(ann.text, "\n", "\n> "), person(annMail)))
 	require.Equal(t, "fine", w.decision(k).Note)
 	require.Equal(t, Duplicate, forward("Re: "+ann.subject, "4 fine\n\n> "+strings.ReplaceAll(ann.text, "\n", "\n> "), person(annMail)))
+}
+
+// Without a token the tag counts only from a caller that authenticates senders, and only as
+// an answer of the approver of its key.
+func TestAuthenticatedSender(t *testing.T) { synctest.Test(t, testAuthenticatedSender) }
+
+func testAuthenticatedSender(t *testing.T) {
+	w := newRig(t)
+	k := w.addPending("office", id1)
+	w.runAndTakeSent()
+	forward := func(f Forwarded, mail string) Status {
+		f.Body = "4 add logs\n\nOn Tue..."
+		taken, err := w.TakeForwarded(t.Context(), f, approval.Person{Channel: "email", ID: mail})
+		require.NoError(t, err)
+		return taken.Status
+	}
+	tag := "Run command [appr_" + id1 + "]"
+	for why, f := range map[string]Forwarded{
+		"nothing is authenticated": {Subject: tag},
+		"another's address":        {Subject: tag, From: bobMail, Authenticated: true},
+		"no address":               {Subject: tag, From: "ann", Authenticated: true},
+		"a wrong token":            {Subject: "Run command [appr_" + id1 + " " + strings.Repeat("a", 26) + "]", Authenticated: true},
+		"another request":          {Subject: "Run command [appr_" + strings.Repeat("0", 32) + "]", Authenticated: true},
+		"no tag":                   {Subject: "Run command", Authenticated: true},
+		"a forwarded email":        {Subject: "Fwd: " + tag, Authenticated: true},
+	} {
+		require.Equal(t, Refused, forward(f, annMail), why)
+		require.Nil(t, w.decision(k), why)
+	}
+	require.Equal(t, Refused, forward(Forwarded{Subject: tag, Authenticated: true}, "eve@elsewhere.test"), "no approver")
+	require.Equal(t, Decided, forward(Forwarded{Subject: tag, From: strings.ToUpper(annMail), Authenticated: true}, annMail))
+	require.Equal(t, "add logs", w.decision(k).Note)
+	require.Equal(t, approval.Approved, w.decision(k).Verdict)
 }
 
 // A complete email from an API caller must be written by the approver of the caller's

@@ -62,25 +62,38 @@ func (c *Adapter) TakeRaw(ctx context.Context, in mailbox.Incoming, approver app
 	return c.logged(in.Name, t, err)
 }
 
-// TakeForwarded is Take for an email of which only subject and text are left. Its
-// sender cannot be proved: the caller vouches that approver wrote it, and subject or
-// text must contain the token of that approver's card. approver's Channel is this one,
-// and its ID is the address.
-func (c *Adapter) TakeForwarded(ctx context.Context, subject, body string, approver approval.Person) (Taken, error) {
+// Forwarded is an email of which only these parts are left.
+type Forwarded struct {
+	Subject, Body string
+	From          string // "": the caller's approver
+	// Authenticated: the caller has authenticated the sender, so the token is not needed.
+	Authenticated bool
+}
+
+// TakeForwarded is Take for an email of which only parts are left. Its sender cannot be
+// proved: the caller vouches that approver wrote it, and subject or text must contain the
+// token of that approver's card, or its id if the caller authenticates senders. approver's
+// Channel is this one, and its ID is the address.
+func (c *Adapter) TakeForwarded(ctx context.Context, f Forwarded, approver approval.Person) (Taken, error) {
 	sender, err := c.addressOf(ctx, approver)
-	name := "forwarded " + replyDigest(sender, "", subject, body) + " " + NewToken()[:13]
+	name := "forwarded " + replyDigest(sender, "", f.Subject, f.Body) + " " + NewToken()[:13]
 	switch {
 	case sender == "" || err != nil:
 		return c.logged(name, Taken{Status: Refused, Why: noAddress}, err)
-	case len(subject)+len(body) > mailbox.MaxMail:
+	case f.From != "" && chat.LowerASCII(f.From) != chat.LowerASCII(sender):
+		return c.logged(name, Taken{Status: Refused, Why: otherSender}, nil)
+	case len(f.Subject)+len(f.Body) > mailbox.MaxMail:
 		return c.logged(name, Taken{Status: Ignored, Why: "too large"}, nil)
 	}
-	m := &inboundMail{Subject: subject, Text: newlines.Replace(body)}
-	t, err := (&reply{Adapter: c, run: c.channel(), name: name, mail: m, sender: sender}).handle(ctx)
+	m := &inboundMail{Subject: f.Subject, Text: newlines.Replace(f.Body)}
+	t, err := (&reply{Adapter: c, run: c.channel(), name: name, mail: m, sender: sender, authenticated: f.Authenticated}).handle(ctx)
 	return c.logged(name, t, err)
 }
 
-const noAddress = "the caller's key has no email address"
+const (
+	noAddress   = "the caller's key has no email address"
+	otherSender = "sender is not the approver of the caller's key"
+)
 
 // addressOf is the address of an approver of this channel, "" if the person is none. It
 // waits until the channel is open.
@@ -163,7 +176,7 @@ func (c *Adapter) take(ctx context.Context, in mailbox.Incoming, only string) (T
 	delete(c.unprovedSince, in.Name)
 	c.mu.Unlock()
 	if only != "" && chat.LowerASCII(proof.Sender) != chat.LowerASCII(only) {
-		return Taken{Status: Refused, Why: "sender is not the approver of the caller's key"}, nil
+		return Taken{Status: Refused, Why: otherSender}, nil
 	}
 	t, err := (&reply{Adapter: c, run: c.channel(), name: in.Name, mail: m, automatic: automatic, proof: &proof, sender: canonical(proof.Sender)}).handle(ctx)
 	if t.Why == "" {

@@ -275,7 +275,7 @@ func testForwardedAgain(t *testing.T) {
 	k := w.addPending("home", id1)
 	card := w.onlyEmail(w.runAndTakeSent())
 	post := func(subject string) Taken {
-		taken, err := w.TakeForwarded(t.Context(), subject+card.subject, "1", approval.Person{Channel: "email", ID: annMail})
+		taken, err := w.TakeForwarded(t.Context(), Forwarded{Subject: subject + card.subject, Body: "1"}, approval.Person{Channel: "email", ID: annMail})
 		require.NoError(t, err)
 		return taken
 	}

@@ -26,8 +26,11 @@ type reply struct {
 	sender       string
 	key          approval.Key
 	card         deliver.Letter // the sender's card; zero: none was sent
-	tokenMatched bool           // the email has a token of the card
-	refused      string         // see refuse
+	tokenMatched bool           // the email has a token of the card, or needs none
+
+	authenticated bool // the caller has authenticated the sender: the id of the card suffices
+
+	refused      string // see refuse
 	approver     deliver.Place
 	text         string
 	clear        bool
@@ -154,7 +157,9 @@ func (r *reply) identify() (why string, err error) {
 		if string(card.To) != r.sender || r.tokenMatched {
 			continue
 		}
-		matched := slices.ContainsFunc(refs, func(ref cardRef) bool { return ref.of(card) })
+		matched := slices.ContainsFunc(refs, func(ref cardRef) bool {
+			return ref.of(card) || r.authenticated && ref == cardRef{ID: card.Key.ID, Where: ref.Where}
+		})
 		if matched || why == "" {
 			r.key, r.card, r.tokenMatched = card.Key, card, matched
 		}

@@ -112,7 +112,7 @@ func TestFeed(t *testing.T) {
 	h.request(keyIn(personal, 1), `"tool_name":"auto","request_data":{"text":"hello"}`)
 	m := h.waitForMessage(ann, "the feed", func(m botapi.Message) bool { return strings.Contains(m.Text, "allowed by policy") })
 	require.True(t, m.Silent)
-	require.Contains(t, m.Text, "Auto-approved a7000001: ")
+	require.Contains(t, m.Text, "Auto-approved a7000001: auto: text: hello · ")
 	for i := range 4 {
 		h.request(keyIn(personal, 2+i), `"tool_name":"auto","request_data":{"text":"hello"}`)
 	}

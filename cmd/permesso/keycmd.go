@@ -42,6 +42,7 @@ func (a *app) keyCreateCmd() *cobra.Command {
 	}
 	c.Flags().StringSliceVar(&f.Scopes, "scope", []string{apikey.MayRequest, apikey.MayRead}, "comma-separated `list` of scopes: "+strings.Join(apikey.Scopes(), ", "))
 	c.Flags().StringVar(&f.Owner, "owner", "", "`approver` who owns the key")
+	c.Flags().BoolVar(&f.AuthenticatesSenders, "authenticates-senders", false, "with scope inbound: the program with the key authenticates that emails are the owner's, so the tag of the subject suffices")
 	c.Flags().StringVar(&f.Name, "name", "", "`label` of the key")
 	_ = c.RegisterFlagCompletionFunc("owner", a.completeConfig(func(cfg *config.Config, pos []string) []string {
 		return cfg.Workspaces[strings.Join(pos, "")].Approvers
@@ -51,13 +52,16 @@ func (a *app) keyCreateCmd() *cobra.Command {
 
 // keyLine is a key as key list --json prints it.
 type keyLine struct {
-	ID        string     `json:"id"`
-	ClientID  string     `json:"client_id"`
-	Key       string     `json:"key,omitempty"` // only when it is created
-	Workspace string     `json:"workspace"`
-	Scopes    []string   `json:"scopes"`
-	Owner     string     `json:"owner"`
-	Name      string     `json:"name"`
+	ID        string   `json:"id"`
+	ClientID  string   `json:"client_id"`
+	Key       string   `json:"key,omitempty"` // only when it is created
+	Workspace string   `json:"workspace"`
+	Scopes    []string `json:"scopes"`
+	Owner     string   `json:"owner"`
+	Name      string   `json:"name"`
+
+	AuthenticatesSenders bool `json:"authenticates_senders"`
+
 	CreatedAt time.Time  `json:"created_at"`
 	CreatedBy string     `json:"created_by"`
 	RevokedAt *time.Time `json:"revoked_at"`
@@ -67,7 +71,8 @@ type keyLine struct {
 func keyLineOf(k *apikey.Key) keyLine {
 	return keyLine{
 		ID: k.ID, ClientID: k.ClientID(), Workspace: k.Workspace, Scopes: k.Scopes, Owner: k.Owner, Name: k.Name,
-		CreatedAt: k.CreatedAt, CreatedBy: k.CreatedBy, RevokedAt: timeOrNil(k.RevokedAt), RevokedBy: k.RevokedBy,
+		AuthenticatesSenders: k.AuthenticatesSenders,
+		CreatedAt:            k.CreatedAt, CreatedBy: k.CreatedBy, RevokedAt: timeOrNil(k.RevokedAt), RevokedBy: k.RevokedBy,
 	}
 }
 
@@ -133,6 +138,9 @@ func keyText(k *apikey.Key) string {
 	text := fmt.Sprintf("%s  %s: %s", k.ID, k.Workspace, strings.Join(k.Scopes, ","))
 	if k.Owner != "" {
 		text += " · " + k.Owner
+	}
+	if k.AuthenticatesSenders {
+		text += " · authenticates senders"
 	}
 	if k.Name != "" {
 		text += " · " + chat.Escape(k.Name)

@@ -90,7 +90,7 @@ func (s *Server) api(mux *http.ServeMux) huma.API {
 func spec(api huma.API) []byte {
 	schemas := api.OpenAPI().Components.Schemas.Map()
 	for name, schema := range schemas {
-		sent := slices.Contains([]string{"CreateRequest", "Target", "Verdict", "ReceiptBody"}, name)
+		sent := slices.Contains([]string{"CreateRequest", "Target", "Verdict", "ReceiptBody", "Mail"}, name)
 		for key, p := range schema.Properties {
 			p.Nullable = p.Nullable || sent && p.Ref == "" && p.OneOf == nil && !slices.Contains(schema.Required, key)
 			if p.Nullable && p.Enum != nil && !slices.Contains(p.Enum, nil) {

@@ -21,6 +21,7 @@ const inboxPath = "/v1/inbox/email-reply"
 type Mail struct {
 	Subject string `json:"subject" maxLength:"998"`
 	Body    string `json:"body" maxLength:"65536"`
+	From    string `json:"from,omitempty" maxLength:"320" doc:"The sender's address. It must be the one of the key's owner, who counts as the sender without it."`
 }
 
 type mailIn struct {
@@ -32,6 +33,7 @@ type mailIn struct {
 const (
 	maxSubject = 998
 	maxMail    = 65536
+	maxFrom    = 320
 )
 
 // Taken is the result of a mail.
@@ -42,7 +44,7 @@ type Taken struct {
 
 func (s *Server) inbox(api huma.API) {
 	o := op("email-reply", http.MethodPost, inboxPath, "Submit an approver's email reply",
-		"A complete message as message/rfc822, or its subject and body as JSON. The key acts for its owner, in every workspace: submit only mail of that approver. The address of a complete message names the card that it answers. For a JSON body, the subject or the body must contain the tag of the card's subject, [appr_…].",
+		"A complete message as message/rfc822, or its subject and body as JSON. The key acts for its owner, in every workspace: submit only mail of that approver. The address of a complete message names the card that it answers. For a JSON body, the subject or the body must contain the tag of the card's subject with its token, [appr_ID TOKEN]; [appr_ID] suffices from a key made with --authenticates-senders.",
 		[]string{apikey.MayInbound}, http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusServiceUnavailable)
 	o.SkipValidateBody = true // takeMail decodes it by its type
 	register(api, o, s.takeMail)
@@ -53,13 +55,14 @@ func (s *Server) inbox(api huma.API) {
 }
 
 func (s *Server) takeMail(ctx context.Context, k *apikey.Key, in *mailIn) (*Taken, error) {
-	m := InboxMail{Approver: k.Owner}
+	m := InboxMail{Approver: k.Owner, Authenticated: k.AuthenticatesSenders}
 	if kind, _, _ := mime.ParseMediaType(in.ContentType); kind == mailType {
 		m.Raw = append(m.Raw, in.RawBody...) // copied: huma reuses the buffer
 	} else {
 		var mail struct {
 			Subject *string `json:"subject"`
 			Body    *string `json:"body"`
+			From    string  `json:"from"`
 		}
 		err := codec.Decode(in.RawBody, &mail)
 		switch {
@@ -67,10 +70,10 @@ func (s *Server) takeMail(ctx context.Context, k *apikey.Key, in *mailIn) (*Take
 			return nil, problem(http.StatusUnprocessableEntity, err.Error())
 		case mail.Subject == nil || mail.Body == nil:
 			return nil, problem(http.StatusUnprocessableEntity, "subject and body are required")
-		case utf8.RuneCountInString(*mail.Subject) > maxSubject || utf8.RuneCountInString(*mail.Body) > maxMail:
-			return nil, problem(http.StatusUnprocessableEntity, "subject or body is too long")
+		case utf8.RuneCountInString(*mail.Subject) > maxSubject || utf8.RuneCountInString(*mail.Body) > maxMail || len(mail.From) > maxFrom:
+			return nil, problem(http.StatusUnprocessableEntity, "subject, body or from is too long")
 		}
-		m.Subject, m.Body = *mail.Subject, *mail.Body
+		m.Subject, m.Body, m.From = *mail.Subject, *mail.Body, mail.From
 	}
 	r, err := s.Inbox.Take(ctx, m)
 	switch {

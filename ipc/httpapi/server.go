@@ -67,7 +67,9 @@ type Receipts interface {
 type InboxMail struct {
 	Raw           []byte
 	Subject, Body string
+	From          string // as the caller says; "": it says nothing
 	Approver      string // the owner of the key
+	Authenticated bool   // the caller has authenticated that the owner wrote it
 }
 
 // InboxResult is the result of a mail.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-
 )
 
 // snapshotVersion changes with what a snapshot counts: one of another version is not used, and

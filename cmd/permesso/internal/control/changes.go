@@ -458,6 +458,8 @@ type KeyBody struct {
 	Scopes    []string `json:"scopes"`
 	Owner     string   `json:"owner,omitempty"`
 	Name      string   `json:"name,omitempty"`
+
+	AuthenticatesSenders bool `json:"authenticates_senders,omitempty"`
 }
 
 // NewKey is a created key. Only its hash is stored.
@@ -490,6 +492,7 @@ func (s *Service) createKey(_ context.Context, c *httpapi.Caller, in *struct{ Bo
 	out.Secret = newSecret()
 	k := apikey.New(out.Secret)
 	k.Workspace, k.Scopes, k.Owner, k.Name, k.CreatedAt, k.CreatedBy = ws, b.Scopes, b.Owner, b.Name, time.Now().UTC(), c.Person.Name
+	k.AuthenticatesSenders = b.AuthenticatesSenders
 	if err := k.Check(); err != nil {
 		return out, console.Fail(console.ExitUsage, "permesso key create --help", "%w", err)
 	}

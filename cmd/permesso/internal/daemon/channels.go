@@ -365,7 +365,7 @@ func (r *channelEnv) deliver(
 			}
 			return all
 		},
-		Feed: feed, Style: r.s.style, Foot: r.s.foot, Changes: changes,
+		Feed: feed, Tool: r.tool, Style: r.s.style, Foot: r.s.foot, Changes: changes,
 		Problem: r.reportIssue, Note: r.reportNote, Elsewhere: r.alert, Approve: "permesso approve",
 		Configure: func(ws string, chat deliver.ID) string {
 			return fmt.Sprintf("write into permesso.toml, under [workspaces.%s]: %s = { chat_id = %s }", ws, r.name, chat)
@@ -374,6 +374,12 @@ func (r *channelEnv) deliver(
 			r.s.log.Error().Str("via", r.name).Err(err).EmbedObject(console.Advice{Err: err}).Msg(r.name + " channel failed")
 		},
 	}
+}
+
+// tool is a tool of the current configuration.
+func (r *channelEnv) tool(name string) (approval.Tool, bool) {
+	t, ok := r.s.Current().Tools[name]
+	return t, ok
 }
 
 // Story implements deliver.Channel.

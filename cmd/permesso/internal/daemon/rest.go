@@ -183,7 +183,7 @@ func (m mailIntake) Take(ctx context.Context, mail httpapi.InboxMail) (httpapi.I
 		// The name identifies an email that is submitted twice.
 		t, err = ch.TakeRaw(ctx, mailbox.Incoming{Name: "rest " + approval.Digest(mail.Raw), Raw: mail.Raw}, who)
 	} else {
-		t, err = ch.TakeForwarded(ctx, mail.Subject, mail.Body, who)
+		t, err = ch.TakeForwarded(ctx, email.Forwarded{Subject: mail.Subject, Body: mail.Body, From: mail.From, Authenticated: mail.Authenticated}, who)
 	}
 	if err != nil {
 		return httpapi.InboxResult{}, fmt.Errorf("process email: %w", err)
