@@ -32,14 +32,14 @@ var errUnchanged = errors.New("unchanged")
 // RunEditor opens the configuration in the person's editor, and replaces the file if the
 // edited copy is valid. The file may be broken. Otherwise the copy is kept.
 func RunEditor(ctx context.Context, a *console.Console) error {
-	file, err := config.Locate(a.ConfigFlag, a.Env)
-	if err == nil && file == "" {
-		err = console.Fail(console.ExitError, "run permesso init", "no configuration file")
-	}
+	h, err := home.Locate(a)
 	if err != nil {
 		return err
 	}
-	h, err := home.Locate(a)
+	file, err := home.FileOf(a, h.Layout.Home)
+	if err == nil && file == "" {
+		err = console.Fail(console.ExitError, "run permesso init", "no configuration file")
+	}
 	if err != nil {
 		return err
 	}

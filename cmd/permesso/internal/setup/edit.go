@@ -61,10 +61,10 @@ func daemonSays(h *home.Home, before home.HealthReport, sha string) string {
 	}
 	for end := time.Now().Add(daemonWait); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		now := h.HealthAt(time.Now())
-		if now.ConfigSHA256 == sha {
+		switch says := refusals(now); {
+		case now.ConfigSHA256 == sha && len(says) == 0:
 			return "the running daemon has loaded it"
-		}
-		if says := refusals(now); len(says) > 0 && !slices.Equal(says, refusals(before)) {
+		case len(says) > 0 && !slices.Equal(says, refusals(before)):
 			return "the running daemon: " + says[0]
 		}
 	}
