@@ -25,13 +25,14 @@ func TestSocketNeedsNoConfiguration(t *testing.T) {
 	first, second := h.ask(`{"tool_name":"say","request_data":{"n":1}}`), h.ask(`{"tool_name":"say","request_data":{"n":2}}`)
 	h.awaitPending("default", first)
 	h.awaitPending("default", second)
+	served := h.config
 	h.config = filepath.Join(h.dir, "none.toml")
 	require.NoError(t, os.WriteFile(h.config, []byte("this is = no [configuration"), 0o600))
 	ok := func(args ...string) string {
 		t.Helper()
 		code, out, errs := h.run("", args...)
 		require.Zero(t, code, "%v: %s", args, errs)
-		require.Empty(t, errs, args)
+		require.Contains(t, []string{"", "permesso: " + h.config + " is not read: the daemon serves " + served + "\nhint: leave out --config, or name that file\n"}, errs, args)
 		return out
 	}
 	require.Contains(t, ok("pending"), first[:8])
@@ -103,7 +104,7 @@ func TestSocketApproverRights(t *testing.T) {
 		code, out, errs := v.runAs(v.ann, args...)
 		require.Equal(t, console.ExitRefused, code, "%v: %s", args, errs)
 		require.Empty(t, out)
-		require.Equal(t, "permesso: nothing here for you\n", errs, args)
+		require.Regexp(t, `^permesso: nothing here for you: (name one of your workspaces: annes|only the daemon's operator may do this: .*)\n$`, errs, args)
 	}
 	require.Contains(t, ok("approve", ids["annes"], "--always"), "Undo: permesso revoke")
 	v.awaitFile(filepath.Join(v.layout.Responses("annes"), ids["annes"]+".json"))

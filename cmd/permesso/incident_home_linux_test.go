@@ -137,7 +137,7 @@ func TestHomeOfAnotherUser(t *testing.T) {
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		require.Error(t, cmd.Run(), line)
 		require.Empty(t, out.String(), line)
-		require.Equal(t, "permesso: read "+v.layout.Home+": permission denied\nhint: it belongs to another user: its operator runs this command, or root\n", errs.String(), line)
+		require.Equal(t, fmt.Sprintf("permesso: this user cannot read %s: permission denied\nhint: run it as the daemon's user (UID %d), or as root\n", v.layout.Home, uidGate), errs.String(), line)
 	}
 	// The operator's root reads them.
 	cmd := v.commandAs(0, nil, "config", "show", "--home", v.layout.Home)

@@ -3,7 +3,6 @@ package home
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"syscall"
@@ -99,9 +98,9 @@ func Existing(a *console.Console) (*Home, error) {
 
 // check says why the user has no HOME in a folder.
 func check(a *console.Console, dir string) error {
-	switch _, err := os.ReadDir(ipc.Layout{Home: dir}.Keys()); {
+	switch err := CheckReadable(dir); {
 	case errors.Is(err, fs.ErrPermission):
-		return console.Wrap(console.ExitError, fmt.Errorf("read %s: %w", dir, fs.ErrPermission), "it belongs to another user: its operator runs this command, or root")
+		return err
 	case !isAbsent(dir):
 		return nil
 	case Socket(a) != "":
