@@ -250,6 +250,20 @@ func TestCancelReason(t *testing.T) {
 		}
 		require.Equal(t, tc.want, *r.Feedback, tc.why)
 	}
+	secret := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(secret, []byte("not the agent's"), 0o644))
+	for i, link := range []func(name string) error{
+		func(name string) error { return os.Symlink(secret, name) },
+		func(name string) error { return os.Mkdir(name, 0o755) },
+	} {
+		k := key(100 + i)
+		h.ask(k, request(k, "run", ""))
+		require.NoError(t, link(filepath.Join(h.layout.Requests(personal), k.ID+".cancel")))
+		h.step(k)
+		r := h.waitResponse(k, 5*time.Second)
+		require.Equal(t, approval.StatusCancelled, r.Status)
+		require.Nil(t, r.Feedback, "no file of the host is read")
+	}
 }
 
 // Start recovers everything that a crash leaves, and a second recovery changes

@@ -111,7 +111,8 @@ func (a *app) reply(ctx context.Context, r *replying) error {
 	}
 	err = a.ask(ctx, func(c *control.Client) error { // closed before the person reads: it may lock HOME
 		about := decide.Input{PendingSHA256: strings.ToLower(r.seen)}
-		w, err := findWaiting(ctx, c, r.id, &about)
+		s, err := findStory(ctx, c, r.id, &about)
+		w := s.Waiting
 		switch {
 		case err != nil:
 			return err
@@ -119,15 +120,10 @@ func (a *app) reply(ctx context.Context, r *replying) error {
 			_, err = c.Decide(ctx, about) // without a verdict: it only says why not
 			return explainRefused(err, r.id, w)
 		}
-		style := c.Style()
-		if in, question, err = r.compose(style, w); err != nil || in.Verdict == "" {
-			return err
+		if in, question, err = r.compose(c.Style(), w); err == nil && in.Verdict != "" {
+			in.Key, in.PendingSHA256, card = about.Key, about.PendingSHA256, cardToAsk(c.Style(), s)
 		}
-		in.Key, in.PendingSHA256 = about.Key, about.PendingSHA256
-		shown := style.Card(w.Pending)
-		shown.Menu = nil // the question takes yes or no
-		card = shown.String()
-		return nil
+		return err
 	})
 	if err != nil || in.Verdict == "" {
 		return err

@@ -45,6 +45,8 @@ func TestRepliesShowAndAsk(t *testing.T) {
 				h.requireUndecided(id)
 				card, _, _ := strings.Cut(x.String(), row.question)
 				require.Contains(t, card, id[:8], "the card comes first")
+				require.Equal(t, row.status == approval.StatusAnswered, strings.Contains(card, `2 "next"`), "a question's options, and no codes of an action")
+				require.NotContains(t, card, "3 deny")
 				x.press(answer)
 				got, errs := exit()
 				require.Equal(t, code, got, errs)

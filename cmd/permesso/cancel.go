@@ -76,7 +76,7 @@ func (a *app) printFound(id string, status approval.Status, text string, unknown
 	case approval.StatusFailed, approval.StatusInterrupted:
 		code = console.ExitFailed
 	case "":
-		f.Status, f.Found, code, hint = nil, "already decided", console.ExitRefused, "it may still run; permesso wait "+id+" shows how it ends"
+		f.Status, f.Found, code, hint = nil, "already decided", console.ExitRefused, "it may still run; permesso wait "+id+", or on the host permesso show "+id+", says how it ends"
 		if unknown {
 			f.Found, hint = "unknown", "no such request, or its response was removed"
 		}
@@ -114,11 +114,11 @@ func (a *app) cancelWaiting(ctx context.Context, typed, reason string) error {
 		case errors.Is(err, decide.ErrTooLate) && w != nil:
 			return a.printFound(in.Key.ID, approval.StatusExpired, "", false)
 		case errors.Is(err, decide.ErrDecided):
-			s, storyErr := c.Story(ctx, in.Key, false)
-			if storyErr != nil || s.Record == nil {
-				return err // it says by whom
+			var status approval.Status
+			if s, err := c.Story(ctx, in.Key, false); err == nil && s.Record != nil {
+				status = s.Record.Status
 			}
-			return a.printFound(in.Key.ID, s.Record.Status, "", false)
+			return a.printFound(in.Key.ID, status, "", false)
 		}
 		return err
 	})

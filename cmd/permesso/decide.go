@@ -214,16 +214,13 @@ func (a *app) showAndAsk(ctx context.Context, typed string, ans *decide.Input) (
 			return err
 		}
 		style := c.Style()
-		style.Foot = s.Foot
 		if ans.Commands == suggestPattern {
 			if ans.Commands, err = suggested(style, s.Waiting.Pending, typed); err != nil {
 				return err
 			}
 		}
 		if question = questionOf(style, s.Waiting.Pending, ans); question != "" {
-			shown := style.Card(s.Waiting.Pending)
-			shown.Menu = nil // the question takes yes or no
-			card = shown.String()
+			card = cardToAsk(style, s)
 		}
 		return nil
 	})
@@ -231,6 +228,17 @@ func (a *app) showAndAsk(ctx context.Context, typed string, ans *decide.Input) (
 		return true, err
 	}
 	return a.Confirm(ctx, card, question)
+}
+
+// cardToAsk is the card of what waits, before a question that takes yes or no: an action's codes
+// are left out.
+func cardToAsk(style chat.Style, s control.Story) string {
+	style.Foot = s.Foot
+	card := style.Card(s.Waiting.Pending)
+	if s.Waiting.Pending.Type != approval.TypeQuestion {
+		card.Menu = nil
+	}
+	return card.String()
 }
 
 // questionOf asks whether to approve p so, "" if that is not possible.
