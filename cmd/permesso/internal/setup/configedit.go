@@ -11,7 +11,6 @@ import (
 	osexec "os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -43,10 +42,12 @@ func RunEditor(ctx context.Context, a *console.Console) error {
 	if err != nil {
 		return err
 	}
-	e, before := &editor{Console: a, file: file}, h.HealthAt(time.Now())
+	e := &editor{Console: a, file: file}
 	var edited []byte
+	var says func(sha string) string
 	err = editFile(file, func(old []byte) (_ []byte, err error) {
 		edited, err = e.edit(ctx, old)
+		says = watchDaemon(h)
 		return edited, err
 	})
 	switch {
@@ -61,7 +62,7 @@ func RunEditor(ctx context.Context, a *console.Console) error {
 	if after, err := home.Reader(a).Parse(file, edited); err == nil {
 		printNew(a, nil, after)
 	}
-	daemon := daemonSays(h, before, approval.Digest(edited))
+	daemon := says(approval.Digest(edited))
 	return errors.Join(os.Remove(e.copy), a.Print(map[string]any{"config": file, "daemon": daemon}, "wrote   "+file+"\n"+daemon))
 }
 
