@@ -187,3 +187,20 @@ handler = { kind = "http", method = "POST", url = "` + server.URL + `/v1/{board}
 		`secret_headers = { Authorization = "Bearer ` + token + `" }, allow_private = ["` + host + `"] }
 `)
 }
+
+// Where the sample arguments do not fit, or this host lacks something, there is no card, and
+// the tool is written all the same: it says so.
+func TestToolAddWithoutACard(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", growConfig)
+	code, out, errs := h.run("", "tool", "add", "get", "--yes", "--url", "https://example.org/{file}")
+	require.Zero(t, code, errs)
+	require.Contains(t, errs, "no card for the arguments {\"file\":\"/tmp/example\"}: ")
+	require.Contains(t, errs, "hint: --try JSON shows one")
+	require.Contains(t, out, "added   tool get")
+	code, out, errs = h.run("", "tool", "add", "put", "--yes", "--url", "https://example.org/", "--secret-header", "Authorization=Bearer /no/such/token")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "none: ")
+	require.Contains(t, out, "/no/such/token")
+	require.Contains(t, out, "added   tool put")
+}

@@ -52,8 +52,7 @@ func RunEditor(ctx context.Context, a *console.Console) error {
 	})
 	switch {
 	case errors.Is(err, errUnchanged):
-		fmt.Fprintln(a.Out, "unchanged "+file)
-		return os.Remove(e.copy)
+		return errors.Join(os.Remove(e.copy), a.Print(map[string]any{"config": file, "changed": false}, "unchanged "+file))
 	case err != nil && e.copy != "":
 		return console.Fail(console.ExitError, console.Hints(console.HintFor(err), "your text is in "+e.copy), "%s is unchanged: %w", file, err)
 	case err != nil:
@@ -63,7 +62,7 @@ func RunEditor(ctx context.Context, a *console.Console) error {
 		printNew(a, nil, after)
 	}
 	daemon := says(approval.Digest(edited))
-	return errors.Join(os.Remove(e.copy), a.Print(map[string]any{"config": file, "daemon": daemon}, "wrote   "+file+"\n"+daemon))
+	return errors.Join(os.Remove(e.copy), a.Print(map[string]any{"config": file, "changed": true, "daemon": daemon}, "wrote   "+file+"\n"+daemon))
 }
 
 // edit returns the text once it is valid.
