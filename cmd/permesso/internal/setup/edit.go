@@ -1,7 +1,6 @@
 package setup
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -78,14 +77,4 @@ func refusal(h *home.Home, now time.Time) (what string, since time.Time) {
 		}
 	}
 	return "", time.Time{}
-}
-
-// editsConfig is a home whose configuration is a file, with its content.
-func editsConfig(a *console.Console) (*home.Home, []byte, error) {
-	h, err := editable(a)
-	if err != nil {
-		return nil, nil, err
-	}
-	data, err := os.ReadFile(h.Config.File)
-	return h, data, err
 }

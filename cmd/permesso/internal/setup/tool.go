@@ -77,7 +77,10 @@ func (t *Tool) Run(ctx context.Context) error {
 
 // prepare checks what needs no question.
 func (t *Tool) prepare() (err error) {
-	if t.home, t.data, err = editsConfig(t.Console); err != nil {
+	if t.home, err = editable(t.Console); err != nil {
+		return err
+	}
+	if t.data, err = os.ReadFile(t.home.Config.File); err != nil {
 		return err
 	}
 	if !approval.ValidToolName(t.New.Name) {
