@@ -142,7 +142,7 @@ func (t *Tool) readHandler() error {
 }
 
 // field is a placeholder in a line of a command.
-var field = regexp.MustCompile(`\{[^{}\s'"$\x60\\]+\}`)
+var field = regexp.MustCompile(`\{[^{},\s'"$\x60\\]+\}`)
 
 // wordsOf returns the words of a line that is one plain command. To a shell, a {field} is the
 // beginning of an expansion, so a word without a meaning stands for it.
