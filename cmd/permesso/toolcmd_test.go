@@ -45,7 +45,9 @@ args = { more = { type = "text", optional = true }, text = "text" }
 handler = { kind = "command", argv = ["/bin/echo", "noted", "--", "{text}"], timeout = "20s" }
 `
 
-var addNote = []string{"tool", "add", "note", "--yes", "--command", "/bin/echo noted -- {text}", "--stdin", "more=text?", "--timeout", "20s"}
+func addNote(name string) []string {
+	return []string{"tool", "add", name, "--yes", "--command", "/bin/echo noted -- {text}", "--stdin", "more=text?", "--timeout", "20s"}
+}
 
 // tool add appends a section and keeps all else, also the mode; a running daemon loads it, and
 // an agent's request for it asks.
@@ -55,7 +57,7 @@ func TestToolAdd(t *testing.T) {
 	require.NoError(t, os.Chmod(h.config, 0o640))
 	d := h.serve()
 	d.awaitLog(`"serving"`)
-	code, out, errs := h.run("", addNote...)
+	code, out, errs := h.run("", addNote("note")...)
 	require.Zero(t, code, errs)
 	h.requireConfig(growConfig + addedNote)
 	info, err := os.Stat(h.config)
@@ -72,12 +74,11 @@ func TestToolAdd(t *testing.T) {
 	require.Zero(t, code, errs)
 	require.JSONEq(t, `{"output":"noted -- x\n"}`, string(h.response(id).Result))
 
-	code, _, errs = h.run("", addNote...)
+	code, _, errs = h.run("", addNote("note")...)
 	require.Equal(t, console.ExitError, code)
 	require.Contains(t, errs, "tool 'note' already exists in "+h.config+"\nhint: permesso config edit changes it")
 	d.stop()
-	addNote[2] = "note2"
-	code, out, errs = h.run("", addNote...)
+	code, out, errs = h.run("", addNote("note2")...)
 	require.Zero(t, code, errs)
 	require.Contains(t, out, "no daemon runs in "+h.layout.Home+": permesso serve")
 }
@@ -185,4 +186,21 @@ args = { board = "text", text = "text" }
 handler = { kind = "http", method = "POST", url = "` + server.URL + `/v1/{board}", body_args = true, ` +
 		`secret_headers = { Authorization = "Bearer ` + token + `" }, allow_private = ["` + host + `"] }
 `)
+}
+
+// Where the sample arguments do not fit, or this host lacks something, there is no card, and
+// the tool is written all the same: it says so.
+func TestToolAddWithoutACard(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", growConfig)
+	code, out, errs := h.run("", "tool", "add", "get", "--yes", "--url", "https://example.org/{file}")
+	require.Zero(t, code, errs)
+	require.Contains(t, errs, "no card for the arguments {\"file\":\"/tmp/example\"}: ")
+	require.Contains(t, errs, "hint: --try JSON shows one")
+	require.Contains(t, out, "added   tool get")
+	code, out, errs = h.run("", "tool", "add", "put", "--yes", "--url", "https://example.org/", "--secret-header", "Authorization=Bearer /no/such/token")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "none: ")
+	require.Contains(t, out, "/no/such/token")
+	require.Contains(t, out, "added   tool put")
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // NewApprover is an approver to add. Empty fields are left out.
@@ -107,9 +106,11 @@ func (rd Reader) RemoveApprover(name string, data []byte, approver string) ([]by
 		return nil
 	}, func(before, after *Config) bool {
 		_, still := after.Approvers[approver]
-		return !still && len(before.Approvers) == len(after.Approvers)+1 && !slices.ContainsFunc(before.changes(after), func(key string) bool {
-			return !strings.HasPrefix(key, "approvers."+approver+".") && !(strings.HasPrefix(key, "workspaces.") && strings.HasSuffix(key, ".approvers"))
-		})
+		changed := []string{"approvers." + approver + "."}
+		for ws := range before.Workspaces {
+			changed = append(changed, "workspaces."+ws+".approvers")
+		}
+		return !still && before.differsOnly(after, changed...)
 	})
 	if errors.Is(err, errOtherSettings) {
 		return nil, byHand

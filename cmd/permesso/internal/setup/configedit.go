@@ -11,7 +11,6 @@ import (
 	osexec "os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -43,16 +42,17 @@ func RunEditor(ctx context.Context, a *console.Console) error {
 	if err != nil {
 		return err
 	}
-	e, before := &editor{Console: a, file: file}, h.HealthAt(time.Now())
+	e := &editor{Console: a, file: file}
 	var edited []byte
+	var says func(sha string) string
 	err = editFile(file, func(old []byte) (_ []byte, err error) {
 		edited, err = e.edit(ctx, old)
+		says = watchDaemon(h)
 		return edited, err
 	})
 	switch {
 	case errors.Is(err, errUnchanged):
-		fmt.Fprintln(a.Out, "unchanged "+file)
-		return os.Remove(e.copy)
+		return errors.Join(os.Remove(e.copy), a.Print(map[string]any{"config": file, "changed": false}, "unchanged "+file))
 	case err != nil && e.copy != "":
 		return console.Fail(console.ExitError, console.Hints(console.HintFor(err), "your text is in "+e.copy), "%s is unchanged: %w", file, err)
 	case err != nil:
@@ -61,8 +61,8 @@ func RunEditor(ctx context.Context, a *console.Console) error {
 	if after, err := home.Reader(a).Parse(file, edited); err == nil {
 		printNew(a, nil, after)
 	}
-	daemon := daemonSays(h, before, approval.Digest(edited))
-	return errors.Join(os.Remove(e.copy), a.Print(map[string]any{"config": file, "daemon": daemon}, "wrote   "+file+"\n"+daemon))
+	daemon := says(approval.Digest(edited))
+	return errors.Join(os.Remove(e.copy), a.Print(map[string]any{"config": file, "changed": true, "daemon": daemon}, "wrote   "+file+"\n"+daemon))
 }
 
 // edit returns the text once it is valid.

@@ -1,7 +1,6 @@
 package setup
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -15,9 +14,11 @@ import (
 // EditConfig replaces the configuration by an edited version, which must be valid. It prints
 // the warnings that are new, and returns what a running daemon has made of it.
 func EditConfig(a *console.Console, h *home.Home, edit func(data []byte) ([]byte, error)) (daemon string, err error) {
-	before, written := h.HealthAt(time.Now()), []byte(nil)
+	var written []byte
+	var says func(sha string) string
 	err = editFile(h.Config.File, func(data []byte) (_ []byte, err error) {
 		written, err = edit(data)
+		says = watchDaemon(h)
 		return written, err
 	})
 	if err != nil {
@@ -26,7 +27,7 @@ func EditConfig(a *console.Console, h *home.Home, edit func(data []byte) ([]byte
 	if after, err := home.Reader(a).Parse(h.Config.File, written); err == nil {
 		printNew(a, h.Config.Warnings, after)
 	}
-	return daemonSays(h, before, approval.Digest(written)), nil
+	return says(approval.Digest(written)), nil
 }
 
 // printNew prints the warnings about a configuration that were not there before.
@@ -41,42 +42,39 @@ func printNew(a *console.Console, before []config.Issue, after *config.Config) {
 // daemonWait is how long a running daemon has to load a change.
 const daemonWait = 10 * time.Second
 
-// daemonSays waits until a running daemon has loaded the configuration with this digest, or
-// has refused it.
-func daemonSays(h *home.Home, before home.HealthReport, sha string) string {
-	served, err := h.Served()
-	switch {
-	case err != nil:
-		return "permesso status says whether the daemon has loaded it"
-	case !served:
-		return "no daemon runs in " + h.Layout.Home + ": permesso serve"
-	}
-	refusals := func(r home.HealthReport) (all []string) {
-		for _, issue := range r.Issues {
-			if strings.HasPrefix(issue.What, "configuration change refused") {
-				all = append(all, issue.What)
+// watchDaemon is called right before the configuration is replaced. What it returns waits until
+// a running daemon has loaded the one with this digest, or has refused it.
+func watchDaemon(h *home.Home) (says func(sha string) string) {
+	begin := time.Now()
+	before, _ := refusal(h, begin)
+	return func(sha string) string {
+		served, err := h.Served()
+		switch {
+		case err != nil:
+			return "permesso status says whether the daemon has loaded it"
+		case !served:
+			return "no daemon runs in " + h.Layout.Home + ": permesso serve"
+		}
+		for ; time.Since(begin) < daemonWait; time.Sleep(20 * time.Millisecond) {
+			now, since := refusal(h, time.Now())
+			if now == "" && h.HealthAt(time.Now()).ConfigSHA256 == sha {
+				return "the running daemon has loaded it"
+			}
+			if now != "" && now != before && (before != "" || since.After(begin)) {
+				return "the running daemon: " + now
 			}
 		}
-		return all
+		return "the running daemon has not loaded it yet: permesso status"
 	}
-	for end := time.Now().Add(daemonWait); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		now := h.HealthAt(time.Now())
-		switch says := refusals(now); {
-		case now.ConfigSHA256 == sha && len(says) == 0:
-			return "the running daemon has loaded it"
-		case len(says) > 0 && !slices.Equal(says, refusals(before)):
-			return "the running daemon: " + says[0]
-		}
-	}
-	return "the running daemon has not loaded it yet: permesso status"
 }
 
-// editsConfig is a home whose configuration is a file, with its content.
-func editsConfig(a *console.Console) (*home.Home, []byte, error) {
-	h, err := editable(a)
-	if err != nil {
-		return nil, nil, err
+// refusal is what a running daemon says of a configuration that it refused, "" if it refused
+// none, and since when it refuses one.
+func refusal(h *home.Home, now time.Time) (what string, since time.Time) {
+	for _, issue := range h.HealthAt(now).Issues {
+		if strings.HasPrefix(issue.What, "configuration change refused") {
+			return issue.What, issue.Since
+		}
 	}
-	data, err := os.ReadFile(h.Config.File)
-	return h, data, err
+	return "", time.Time{}
 }

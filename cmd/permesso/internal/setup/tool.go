@@ -77,7 +77,10 @@ func (t *Tool) Run(ctx context.Context) error {
 
 // prepare checks what needs no question.
 func (t *Tool) prepare() (err error) {
-	if t.home, t.data, err = editsConfig(t.Console); err != nil {
+	if t.home, err = editable(t.Console); err != nil {
+		return err
+	}
+	if t.data, err = os.ReadFile(t.home.Config.File); err != nil {
 		return err
 	}
 	if !approval.ValidToolName(t.New.Name) {
@@ -139,7 +142,7 @@ func (t *Tool) readHandler() error {
 }
 
 // field is a placeholder in a line of a command.
-var field = regexp.MustCompile(`\{[^{}\s'"$\x60\\]+\}`)
+var field = regexp.MustCompile(`\{[^{},\s'"$\x60\\]+\}`)
 
 // wordsOf returns the words of a line that is one plain command. To a shell, a {field} is the
 // beginning of an expansion, so a word without a meaning stands for it.

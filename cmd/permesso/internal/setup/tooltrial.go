@@ -45,6 +45,10 @@ func (t *Tool) preview(ctx context.Context, p *prompter, asks bool) error {
 		}
 	}
 	card, r, err := t.evaluate(data)
+	if err != nil && t.Try == "" { // the sample is a guess
+		fmt.Fprintf(t.Console.Err, "no card for the arguments %s: %v\nhint: --try JSON shows one, and runs the tool once\n", data, err)
+		return nil
+	}
 	if err != nil {
 		return console.Fail(console.ExitUsage, "--try takes the arguments as a JSON object", "%w", err)
 	}
@@ -67,7 +71,8 @@ func (t *Tool) preview(ctx context.Context, p *prompter, asks bool) error {
 	return t.try(ctx, approval.Raw(data))
 }
 
-// evaluate returns the card of a request, and its ruling. An error says why it could not run.
+// evaluate returns the card of a request, and its ruling. An error says what is wrong with the
+// arguments.
 func (t *Tool) evaluate(data string) (card string, r approval.Ruling, err error) {
 	if _, err := codec.Fields(approval.Raw(data)); err != nil {
 		return "", r, fmt.Errorf("arguments: %w", err)
@@ -87,8 +92,10 @@ func (t *Tool) evaluate(data string) (card string, r approval.Ruling, err error)
 	}
 	settings, policy := live.Config()
 	p, r := gate.Preview(settings, policy, t.Workspace, draft, time.Now(), home.NewHostFiles(t.home))
-	if p == nil {
-		return "", r, errors.New(chat.Words{}.Reasons(r.Reasons))
+	if why := (chat.Words{}).Reasons(r.Reasons); p == nil && strings.HasPrefix(r.Reasons[0].Code, "argument_") {
+		return "", r, errors.New(why)
+	} else if p == nil {
+		return "none: " + why, r, nil
 	}
 	style := chat.Style{Language: t.cfg.Workspaces[t.Workspace].Language, Zone: time.Local, Redact: home.NewRedaction(), Local: true}
 	return style.Card(p).String(), r, nil

@@ -33,9 +33,9 @@ func AddWorkspace(a *console.Console, w config.NewWorkspace) error {
 	if _, ok := h.Config.Workspaces[w.Name]; ok {
 		return console.Fail(console.ExitError, "permesso workspace list shows the workspaces", "workspace '%s' already exists", w.Name)
 	}
-	err = editFile(h.Config.File, func(data []byte) ([]byte, error) { return home.Reader(a).AddWorkspace(h.Config.File, data, w) })
+	daemon, err := EditConfig(a, h, func(data []byte) ([]byte, error) { return home.Reader(a).AddWorkspace(h.Config.File, data, w) })
 	if err != nil {
-		return withoutPosition(err)
+		return err
 	}
 	if err := createFolders(a, w.Name); err != nil {
 		return err
@@ -45,8 +45,8 @@ func AddWorkspace(a *console.Console, w config.NewWorkspace) error {
 	if err != nil {
 		return err
 	}
-	text = fmt.Sprintf("added   workspace %s to %s\n%s\n%s", w.Name, h.Config.File, text, "permesso mounts "+w.Name+" --help explains how to use them")
-	return a.Print(map[string]any{"workspace": w.Name, "config": h.Config.File, "mounts": list}, text)
+	text = fmt.Sprintf("added   workspace %s to %s\n%s\n%s\n%s", w.Name, h.Config.File, text, "permesso mounts "+w.Name+" --help explains how to use them", daemon)
+	return a.Print(map[string]any{"workspace": w.Name, "config": h.Config.File, "mounts": list, "daemon": daemon}, text)
 }
 
 // withoutPosition drops the error's position in the file: the value came from the
