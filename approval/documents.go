@@ -154,6 +154,7 @@ type Pending struct {
 	Before          *FileBefore       `json:"before,omitzero"`        // nil: nothing is written, or it could not be read
 	Offers          []Offer           `json:"offers,omitzero"`        // by scope: session, always
 	Metadata        Raw               `json:"metadata,omitzero"`      // the agent's, verbatim
+	ArgsSubset      []string          `json:"args_subset,omitzero"`   // see Request
 }
 
 // Runs is the finished invocation: exactly what an approval of the request starts. The
@@ -358,6 +359,7 @@ type Claim struct {
 	RequestedAt   time.Time `json:"requested_at"`
 	ClaimedAt     time.Time `json:"claimed_at"`
 	Receipt       string    `json:"receipt"` // signed note
+	ArgsSubset    []string  `json:"args_subset,omitzero"`
 }
 
 // Encode returns the body to be sealed.

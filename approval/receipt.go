@@ -12,6 +12,7 @@ type ReceiptFacts struct {
 	Tool          string // "": release-only
 	ActionType    string
 	ArgsSHA256    string // of request_data
+	ArgsSubset    string // JSON list of the lists in request_data of which a part may be used; "": none
 	DecisionType  string // approved or auto_approved
 	By            string
 	Via           string

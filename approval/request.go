@@ -47,7 +47,8 @@ type Request struct {
 	Rationale    string   `json:"rationale"`
 	ExpiresInSec int64    `json:"expires_in_sec"` // 0: the workspace's timeout
 	Options      []string `json:"options"`
-	Metadata     Raw      `json:"metadata,omitzero"` // an object; carried to the record and the response
+	ArgsSubset   []string `json:"args_subset,omitzero"` // without a tool: lists of which a part may be used
+	Metadata     Raw      `json:"metadata,omitzero"`    // an object; carried to the record and the response
 	Proof        Raw      `json:"proof"`
 	Resubmits    string   `json:"resubmits"`
 	SourceGroup  string   `json:"-"` // the workspace that a form of the predecessor names; "": none
@@ -228,6 +229,28 @@ func (r *Request) validateShape() error {
 	}
 	if len(r.Metadata) > maxMetadata {
 		return fmt.Errorf("metadata is longer than %d bytes", maxMetadata)
+	}
+	return r.validateSubset()
+}
+
+// validateSubset: only where nothing runs here may a receipt stand for a part of a list, and
+// never for a part of a command, which is another command.
+func (r *Request) validateSubset() error {
+	if len(r.ArgsSubset) == 0 {
+		return nil
+	}
+	if r.ToolName != "" || r.Type == TypeQuestion || r.ActionType == "exec_cmd" {
+		return errors.New("args_subset is only for an action_type but exec_cmd, without tool_name")
+	}
+	lists := map[string]bool{}
+	for _, f := range codec.FirstFields(r.RequestData) {
+		lists[f.Name] = f.Value.Kind() == '['
+	}
+	for _, name := range r.ArgsSubset {
+		if !lists[name] || len(name) > maxToolName || len(r.ArgsSubset) > maxOptions {
+			return fmt.Errorf("args_subset must name up to %d lists in request_data, each once, by at most %d bytes", maxOptions, maxToolName)
+		}
+		lists[name] = false
 	}
 	return nil
 }

@@ -47,6 +47,7 @@ func TestRequestsThatAreAccepted(t *testing.T) {
 		{"white space around it", someID, " \r\n\t" + request() + "\n\n"},
 		{"the longest tool name", someID, `{"request_id":"` + someID + `","tool_name":"` + strings.Repeat("A", 64) + `"}`},
 		{"any keys inside request_data", someID, request(`"request_data":{"request_id":"../x","mac":"","Tool_Name":1}`)},
+		{"a part of a list", someID, `{"request_id":"` + someID + `","action_type":"send_message","args_subset":["to"],"request_data":{"to":["a","b"]}}`},
 		{"metadata of 4 KiB", someID, request(`"metadata":{"a":"` + strings.Repeat("x", 4<<10-8) + `"}`)},
 		{"escaped characters in keys and values", someID, `{"request\u005fid":"` + someID + `","tool_name":"\u0078"}`},
 	} {
@@ -70,6 +71,12 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		noMetadata = "metadata must be an object"
 		noResubmit = "resubmits must be a request id"
 	)
+	const badSubset = "args_subset is only for an action_type but exec_cmd, without tool_name"
+	const noList = "args_subset must name up to 8 lists in request_data, each once, by at most 64 bytes"
+	long := strings.Repeat("n", 65)
+	release := func(more ...string) string {
+		return `{"request_id":"` + someID + `","action_type":"send_message",` + strings.Join(more, ",") + "}"
+	}
 	id := func(s string) string { return `{"request_id":"` + s + `","tool_name":"x"}` }
 	tool := func(s string) string { return `{"request_id":"` + someID + `","tool_name":"` + s + `"}` }
 	action := func(s string) string { return `{"request_id":"` + someID + `","action_type":"` + s + `"}` }
@@ -158,6 +165,12 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"metadata that is a list", request(`"metadata":[]`), noMetadata},
 		{"metadata that is text", request(`"metadata":"{}"`), noMetadata},
 		{"metadata over 4 KiB", request(`"metadata":{"a":"` + strings.Repeat("x", 4<<10-7) + `"}`), "metadata is longer than 4096 bytes"},
+		{"a part of a tool's arguments", request(`"args_subset":["to"]`, `"request_data":{"to":["a"]}`), badSubset},
+		{"a part of a command", `{"request_id":"` + someID + `","action_type":"exec_cmd","args_subset":["argv"],"request_data":{"argv":["a"]}}`, badSubset},
+		{"a part of a text", release(`"args_subset":["to"]`, `"request_data":{"to":"ab"}`), noList},
+		{"a part of what is missing", release(`"args_subset":["to"]`), noList},
+		{"a part twice", release(`"args_subset":["to","to"]`, `"request_data":{"to":["a"]}`), noList},
+		{"a part of a long name", release(`"args_subset":["`+long+`"]`, `"request_data":{"`+long+`":["a"]}`), noList},
 		{"a flat request without a workspace", `{"type":"service:x_post","request_id":"` + someID + `","source_group":""}`, "source_group must be the name of the workspace"},
 		{"a flat request whose workspace is no text", `{"type":"service:x_post","request_id":"` + someID + `","source_group":7}`, "source_group must be the name of the workspace"},
 		{"a flat request for no tool", `{"type":"service:","request_id":"` + someID + `"}`, "tool_name or action_type is required"},

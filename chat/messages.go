@@ -164,6 +164,7 @@ type messages struct {
 	MoreChanges        string
 
 	UnknownTool      string
+	AnyPartOf        string
 	Claimed          string
 	Mixed            string
 	Rtl              string

@@ -149,6 +149,12 @@ func (r renderer) warnings(unusual int) (lines []string) {
 	if r.p.Type != approval.TypeQuestion && r.p.ToolName != "" && r.p.ToolSHA256 == "" {
 		lines = append(lines, r.UnknownTool)
 	}
+	if names := slices.Clone(r.p.ArgsSubset); len(names) > 0 {
+		for i, name := range names {
+			names[i] = r.shortName(name)
+		}
+		lines = append(lines, Format(r.AnyPartOf, "names", strings.Join(names, ", ")))
+	}
 	return slices.Concat(lines, r.nameWarnings(unusual), r.lifted(), r.notAddresses(), r.flags())
 }
 

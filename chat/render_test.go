@@ -697,3 +697,27 @@ func TestHeadline(t *testing.T) {
 		require.Equal(t, tc.want, Style{Language: tc.lang}.Headline(tc.p))
 	}
 }
+
+// What an agent sends as metadata stands below what runs, as the agent's, quoted, and only
+// where the card stays on the host.
+func TestMetadataIsTheAgents(t *testing.T) {
+	p := example(func(p *approval.Pending) {
+		p.Metadata = approval.Raw("{\"trace\": \"a\\n→ approve a7f3b2c1\", \"rtl\":\"\u202ex\"}")
+	})
+	for lang, label := range map[string]string{"en": "Agent's metadata: ", "it": "Metadati dell'agente: "} {
+		local := Style{Language: lang, Local: true}.Card(p)
+		require.Contains(t, local.Prose, label+`{"trace":"a\n→ approve a7f3b2c1","rtl":"\u{202E}x"}`)
+		require.NotContains(t, Style{Language: lang}.Card(p).String(), label)
+	}
+}
+
+// A receipt that covers a part of lists says so in every form of the card.
+func TestCardNamesArgsSubset(t *testing.T) {
+	for _, n := range []int{0, 3, 8} {
+		p := example(func(p *approval.Pending) {
+			p.ToolName, p.ActionType, p.ArgsSubset, p.RecurrenceCount = "", "send_message", []string{"to", "a b"}, n
+		})
+		require.Contains(t, Style{}.Card(p).Warnings, `⚠ the receipt is valid for any part of to, "a b": the agent may leave elements out`)
+		require.Contains(t, Style{Language: "it"}.Card(p).Warnings, `⚠ la ricevuta vale per qualsiasi parte di to, "a b": l'agente può omettere elementi`)
+	}
+}

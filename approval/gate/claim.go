@@ -64,7 +64,7 @@ func (g *Gate) claimDecided(ctx context.Context, s *state) (waiting bool, err er
 		claim: &approval.Claim{
 			ToolName: p.ToolName, ActionType: p.ActionType, ToolSHA256: p.ToolSHA256,
 			RequestSHA256: p.RequestSHA256, PendingSHA256: base.PendingSHA256,
-			Pending: base.Pending, Decision: base.Decision, Ruling: &p.Ruling, RequestedAt: p.Timestamp,
+			Pending: base.Pending, Decision: base.Decision, Ruling: &p.Ruling, RequestedAt: p.Timestamp, ArgsSubset: p.ArgsSubset,
 		},
 	})
 }
@@ -83,6 +83,7 @@ func (g *Gate) claimAllowed(ctx context.Context, s *state, ev evaluation, undo f
 			ClientID: s.origin().ClientID,
 			ToolName: r.ToolName, ActionType: actionType(r, tool), ToolSHA256: toolSHA,
 			RequestSHA256: approval.Digest(s.q), Request: approval.Raw(s.q), Ruling: &ev.ruling, Facts: &ev.facts.Evidence, RequestedAt: s.now.UTC(),
+			ArgsSubset: r.ArgsSubset,
 		},
 	})
 }

@@ -224,7 +224,7 @@ func (g *Gate) newPending(s *state, ev evaluation, short string) *approval.Pendi
 		RecurrenceCount: ev.policy.Recurrence(ws.Name, cmp.Or(f.Tool, f.ActionType), f.Capability),
 		Agent:           approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
 		Options:         r.Options, Resubmits: r.Resubmits, Proof: r.Proof, Facts: f.Evidence,
-		Runs: ev.runs, SummaryParts: facts.Parts(tool.Summary), Metadata: r.Metadata,
+		Runs: ev.runs, SummaryParts: facts.Parts(tool.Summary), Metadata: r.Metadata, ArgsSubset: r.ArgsSubset,
 	}
 	p.ToolSHA256, p.Offers = f.ToolSHA256, ev.policy.Offers(f, ev.ruling)
 	if p.Reversibility == "" {

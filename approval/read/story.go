@@ -130,6 +130,7 @@ func Requested(k approval.Key, rec *approval.Record) *approval.Pending {
 	}
 	if r, err := approval.ParseHostRequest(rec.Request, k.ID); err == nil {
 		p.ToolName, p.ActionType, p.RequestData, p.Metadata = r.ToolName, r.ActionType, r.RequestData, r.Metadata
+		p.ArgsSubset = r.ArgsSubset
 		p.Agent = approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale}
 	}
 	return p
@@ -165,6 +166,6 @@ func (v *Viewer) RequestAndRuling(ctx context.Context, k approval.Key) (*approva
 	return &approval.Request{
 		RequestID: p.RequestID, Type: p.Type, ToolName: p.ToolName, ActionType: p.ActionType, RequestData: p.RequestData,
 		SessionID: p.SessionID, Title: p.Agent.Title, Preview: p.Agent.Preview, Rationale: p.Agent.Rationale, Options: p.Options,
-		Metadata: p.Metadata, Proof: p.Proof, Resubmits: p.Resubmits,
+		ArgsSubset: p.ArgsSubset, Metadata: p.Metadata, Proof: p.Proof, Resubmits: p.Resubmits,
 	}, then, nil
 }

@@ -29,6 +29,7 @@ func (a *app) receiptCmd() *cobra.Command {
 	for _, sub := range []*cobra.Command{verify, redeem} {
 		sub.Flags().StringVar(&f.Tool, "tool", "", "require this `tool`")
 		sub.Flags().StringVar(&f.Args, "args", "", "require these arguments, `JSON` or @FILE, byte for byte")
+		sub.Flags().StringVar(&f.Subset, "args-subset", "", "accept these arguments, `JSON` or @FILE, as a part of --args, if the receipt covers parts")
 		sub.Flags().StringVar(&f.Key, "key", "", "public key `file` (default: this home's keys/signing.pub)")
 		sub.Flags().BoolVar(&f.AllowExpired, "allow-expired", false, "accept a receipt older than five minutes")
 	}

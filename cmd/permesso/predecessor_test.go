@@ -386,3 +386,47 @@ handler = { kind = "command", argv = ["/bin/echo", "{url}", "{path}"] }
 		h.response(id)
 	}
 }
+
+// A receipt without a tool may cover a part of the approved arguments, if the request names
+// the lists and a person has seen it.
+func TestReceiptForAPart(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", "[approvers.ann]\ntelegram = 1\n[workspaces.default]\napprovers = [\"ann\"]\n")
+	h.serve().awaitLog(`"serving"`)
+	const approvedArgs = `{"to":["ann","bob"],"text":"hi"}`
+	receiptFor := func(more string) string {
+		id := h.ask(`{"action_type":"send_message","request_data":` + approvedArgs + more + `}`)
+		h.awaitPending("default", id)
+		_, card, _ := h.run("", "show", id)
+		require.Equal(t, more != "", strings.Contains(card, "⚠ the receipt is valid for any part of to"), card)
+		code, _, errs := h.run("", "approve", id)
+		require.Zero(t, code, errs)
+		file := filepath.Join(h.dir, "receipt")
+		require.NoError(t, os.WriteFile(file, []byte(*h.response(id).Receipt), 0o600))
+		return file
+	}
+	file := receiptFor(`,"args_subset":["to"]`)
+	verify := func(args ...string) (int, string) {
+		code, _, errs := h.run("", append([]string{"receipt", "verify", file}, args...)...)
+		return code, errs
+	}
+	code, errs := verify("--args", approvedArgs)
+	require.Zero(t, code, errs)
+	code, errs = verify("--args", approvedArgs, "--args-subset", `{"to":["bob"],"text":"hi"}`)
+	require.Zero(t, code, errs)
+	for why, args := range map[string][]string{
+		"a part alone":       {"--args", `{"to":["bob"],"text":"hi"}`},
+		"another recipient":  {"--args", approvedArgs, "--args-subset", `{"to":["eve"],"text":"hi"}`},
+		"another text":       {"--args", approvedArgs, "--args-subset", `{"to":["bob"],"text":"ho"}`},
+		"not the approved":   {"--args", `{"to":["bob","eve"],"text":"hi"}`, "--args-subset", `{"to":["bob"],"text":"hi"}`},
+		"nothing to compare": {"--args-subset", `{"to":["bob"],"text":"hi"}`},
+	} {
+		code, errs := verify(args...)
+		require.NotZero(t, code, why)
+		require.NotEmpty(t, errs)
+	}
+	file = receiptFor("")
+	code, errs = verify("--args", approvedArgs, "--args-subset", `{"to":["bob"],"text":"hi"}`)
+	require.NotZero(t, code)
+	require.Contains(t, errs, "it covers only the approved arguments")
+}

@@ -60,6 +60,7 @@ type CreateRequest struct {
 	ExpiresInSec *int64   `json:"expires_in_sec,omitempty" minimum:"1" maximum:"31622400" doc:"How long the request waits for a decision. The workspace has the default and the maximum."`
 	Channel      string   `json:"channel,omitempty" enum:"telegram,email" doc:"Ask only there. It must be one of the workspace's channels."`
 	Target       *Target  `json:"target,omitempty" doc:"Must be configured for the workspace: the client cannot choose other approvers."`
+	ArgsSubset   []string `json:"args_subset,omitempty" maxItems:"8" doc:"Without tool_name, and not for exec_cmd: lists in request_data. The receipt covers any part of them, too."`
 	Metadata     Object   `json:"metadata,omitzero" doc:"An object of up to 4 KiB. It comes back unchanged, is kept in the record, and is shown as the agent's."`
 	Proof        Object   `json:"proof,omitzero"`
 	Resubmits    string   `json:"resubmits,omitempty" pattern:"^(appr_)?([0-9a-f]{16,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$" doc:"The approval that this one replaces."`
@@ -174,7 +175,7 @@ func (w *CreateRequest) submission() (*service.Submission, *Problem) {
 	sub := &service.Submission{Channel: w.Channel, Request: approval.Request{
 		Type: w.Type, ToolName: w.ToolName, ActionType: w.ActionType, SessionID: w.SessionID,
 		Title: w.Title, Preview: w.Preview, Rationale: w.Rationale, Options: w.Options,
-		RequestData: w.RequestData.Value, Metadata: w.Metadata.Value, Proof: w.Proof.Value, Resubmits: strings.TrimPrefix(w.Resubmits, idPrefix),
+		RequestData: w.RequestData.Value, ArgsSubset: w.ArgsSubset, Metadata: w.Metadata.Value, Proof: w.Proof.Value, Resubmits: strings.TrimPrefix(w.Resubmits, idPrefix),
 	}}
 	if w.ExpiresInSec != nil {
 		sub.Request.ExpiresInSec = *w.ExpiresInSec

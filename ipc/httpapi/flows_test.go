@@ -81,6 +81,39 @@ func TestRememberedActions(t *testing.T) {
 	}
 }
 
+// Metadata comes back in every answer, and a receipt for a part is verified.
+func TestMetadataAndArgsSubset(t *testing.T) {
+	t.Parallel()
+	h := newRig(t)
+	r := clientRequest("send_message", "s1", "hello")
+	r["metadata"] = map[string]any{"trace": "7"}
+	r["request_data"], r["args_subset"] = map[string]any{"to": []any{"ann", "bob"}}, []any{"to"}
+	a := h.submits(r)
+	require.Equal(t, r["metadata"], a.json["metadata"])
+	id := a.json["approval_id"].(string)
+	require.Equal(t, http.StatusOK, h.do("ann", "POST", path(id, "/decision"), code("1")).StatusCode)
+	a = h.do("agent", "GET", path(id)+"?wait=30", nil)
+	require.Equal(t, r["metadata"], a.json["metadata"])
+	require.Equal(t, "approved", a.json["outcome"])
+	verify := func(used string) map[string]any {
+		v := h.do("agent", "POST", "/v1/receipts/verify", map[string]any{
+			"receipt": a.json["receipt"], "request_data": r["request_data"], "args_subset": map[string]any{"to": []any{used}},
+		})
+		require.Equal(t, http.StatusOK, v.StatusCode, "%s", v.body)
+		require.Equal(t, `["to"]`, v.json["args_subset"])
+		return v.json
+	}
+	require.Equal(t, true, verify("bob")["valid"])
+	require.Equal(t, false, verify("eve")["valid"])
+	for name, bad := range map[string]any{"metadata": []any{}, "args_subset": []any{"cc"}} {
+		other := clientRequest("send_message", "s1", "hello")
+		other[name] = bad
+		e := h.do("agent", "POST", "/v1/approvals", other)
+		require.Equal(t, http.StatusUnprocessableEntity, e.StatusCode)
+		require.Contains(t, e.json["detail"], name)
+	}
+}
+
 // A grant for exec_cmd covers the same request, unless the workspace says otherwise.
 func TestRememberedCommands(t *testing.T) {
 	inData := func(session, command string) map[string]any {

@@ -19,6 +19,7 @@ type ReceiptBody struct {
 	Receipt      string `json:"receipt" maxLength:"16384" doc:"The signed note, unchanged."`
 	ToolName     string `json:"tool_name,omitempty" maxLength:"64" doc:"Require this tool."`
 	RequestData  Object `json:"request_data,omitzero" doc:"Require these arguments, byte for byte."`
+	ArgsSubset   Object `json:"args_subset,omitzero" doc:"The arguments that were used, a part of request_data, if the receipt covers parts."`
 	ArgsSHA256   string `json:"args_sha256,omitempty" pattern:"^[0-9a-f]{64}$" doc:"Require arguments with this SHA-256."`
 	AllowExpired bool   `json:"allow_expired,omitempty" doc:"Accept a receipt older than five minutes."`
 }
@@ -31,6 +32,7 @@ type Facts struct {
 	ToolName     string    `json:"tool_name"`
 	ActionType   string    `json:"action_type"`
 	ArgsSHA256   string    `json:"args_sha256"`
+	ArgsSubset   *string   `json:"args_subset" doc:"A list of the lists in request_data of which the receipt covers any part; null: it covers no part."`
 	DecisionType string    `json:"decision_type"`
 	By           string    `json:"by"`
 	Via          string    `json:"via"`
@@ -84,6 +86,11 @@ func (s *Server) redeem(ctx context.Context, k *apikey.Key, in *receiptIn) (*Fac
 }
 
 func (s *Server) check(p *ReceiptBody) error {
+	if used := p.ArgsSubset.Value; used.Kind() == '{' {
+		if err := s.Receipts.CheckSubset(p.Receipt, p.RequestData.Value, used); err != nil {
+			return err
+		}
+	}
 	return s.Receipts.Check(p.Receipt, p.ToolName, p.ArgsSHA256, p.AllowExpired)
 }
 
@@ -109,7 +116,7 @@ func (s *Server) parseReceipt(ctx context.Context, k *apikey.Key, p *ReceiptBody
 
 func factsOf(f approval.ReceiptFacts) *Facts {
 	return &Facts{
-		Valid: true, ApprovalID: idPrefix + strings.TrimSpace(f.RequestID), ToolName: f.Tool, ActionType: f.ActionType, ArgsSHA256: f.ArgsSHA256,
+		Valid: true, ApprovalID: idPrefix + strings.TrimSpace(f.RequestID), ToolName: f.Tool, ActionType: f.ActionType, ArgsSHA256: f.ArgsSHA256, ArgsSubset: nonEmpty(f.ArgsSubset),
 		DecisionType: f.DecisionType, By: f.By, Via: f.Via, Rule: f.Rule, Issued: f.Issued.UTC(), Expires: f.Expires.UTC(),
 	}
 }

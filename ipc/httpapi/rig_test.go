@@ -30,6 +30,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/ipc/service"
+	"github.com/permesso-dev/permesso/security/receipt"
 )
 
 const (
@@ -248,6 +249,15 @@ type rigReceipts struct{ *rig }
 // Parse implements httpapi.Receipts.
 func (p rigReceipts) Parse(text string) (f approval.ReceiptFacts, err error) {
 	return p.Verifier.Parse(text)
+}
+
+// CheckSubset implements httpapi.Receipts.
+func (p rigReceipts) CheckSubset(text string, approved, used []byte) error {
+	f, err := p.Parse(text)
+	if err != nil {
+		return err
+	}
+	return receipt.CheckSubset(f, approved, used)
 }
 
 // Check implements httpapi.Receipts.

@@ -57,6 +57,8 @@ type Receipts interface {
 	// Check says why a receipt is not valid for a tool and a digest of arguments; ""
 	// requires nothing.
 	Check(receipt, tool, argsSHA256 string, allowExpired bool) error
+	// CheckSubset checks that the receipt covers used, a part of the approved arguments.
+	CheckSubset(receipt string, approved, used []byte) error
 	// Redeem marks it as used. The error wraps fs.ErrExist if that was done before, and
 	// fs.ErrNotExist if the request has no record yet.
 	Redeem(ctx context.Context, f approval.ReceiptFacts, by string) error

@@ -6,7 +6,8 @@
 //
 // A receipt is a note of golang.org/x/mod/sumdb/note with exactly one Ed25519
 // signature. Its text is a first line and fifteen facts, all of them, in this
-// order:
+// order; args_subset, a sixteenth, is only in some receipts without a tool, see
+// CheckSubset:
 //
 //	permesso receipt v1
 //	gate: home.example.org
@@ -17,6 +18,7 @@
 //	tool: x_post
 //	action_type: send_message
 //	args_sha256: d4735e3a…
+//	args_subset: ["to"]
 //	decision: approved
 //	by: ricardo
 //	via: telegram
@@ -44,6 +46,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -68,6 +71,7 @@ type field struct {
 	text     *string
 	time     *time.Time
 	required bool // must not be "" or the zero time
+	optional bool // the line is left out if the text is ""
 }
 
 func fieldsOf(f *approval.ReceiptFacts) []field {
@@ -80,6 +84,7 @@ func fieldsOf(f *approval.ReceiptFacts) []field {
 		{name: "tool", text: &f.Tool},
 		{name: "action_type", text: &f.ActionType},
 		{name: "args_sha256", text: &f.ArgsSHA256, required: true},
+		{name: "args_subset", text: &f.ArgsSubset, optional: true},
 		{name: "decision", text: &f.DecisionType, required: true},
 		{name: "by", text: &f.By},
 		{name: "via", text: &f.Via},
@@ -95,6 +100,9 @@ func textOf(f *approval.ReceiptFacts) string {
 	var b strings.Builder
 	b.WriteString(firstLine + "\n")
 	for _, line := range fieldsOf(f) {
+		if line.optional && *line.text == "" {
+			continue
+		}
 		if line.time != nil {
 			b.WriteString(line.name + ": " + codec.Time(*line.time) + "\n")
 		} else {
@@ -112,6 +120,9 @@ func parseText(text string) (approval.ReceiptFacts, error) {
 		return approval.ReceiptFacts{}, fmt.Errorf("first line is not %q", firstLine)
 	}
 	for _, want := range fieldsOf(&f) {
+		if want.optional && !strings.HasPrefix(rest, want.name+": ") {
+			continue
+		}
 		line, rest, _ = strings.Cut(rest, "\n")
 		value, ok := strings.CutPrefix(line, want.name+": ")
 		if !ok {
@@ -124,6 +135,8 @@ func parseText(text string) (approval.ReceiptFacts, error) {
 	switch {
 	case rest != "":
 		return approval.ReceiptFacts{}, errors.New("too many lines")
+	case f.ArgsSubset != "" && f.Tool != "":
+		return approval.ReceiptFacts{}, errors.New("args_subset in a receipt for a tool")
 	case f.Expires.Before(f.Issued):
 		return approval.ReceiptFacts{}, errors.New("expires is before issued")
 	}
@@ -147,7 +160,7 @@ func (l field) set(value string) (err error) {
 			return errors.New("invalid quoting")
 		}
 	}
-	if l.required && *l.text == "" {
+	if (l.required || l.optional) && *l.text == "" {
 		return errors.New("must not be empty")
 	}
 	return canonical(value, quote(*l.text))
@@ -245,6 +258,13 @@ func (s *Signer) IssueReceipt(c *approval.Claim, d *approval.Decision, expires t
 		PendingSHA256: c.PendingSHA256, Tool: c.ToolName, ActionType: c.ActionType, ArgsSHA256: c.ArgsSHA256,
 		DecisionType: "auto_approved", Issued: c.ClaimedAt, Expires: expires, Audience: c.Workspace,
 	}
+	if len(c.ArgsSubset) > 0 {
+		names, err := json.Marshal(c.ArgsSubset)
+		if err != nil {
+			return "", fmt.Errorf("issue receipt: %w", err)
+		}
+		f.ArgsSubset = string(names)
+	}
 	if c.Ruling != nil {
 		f.Rule = c.Ruling.Rule
 	}
@@ -319,7 +339,7 @@ func (v *Verifier) open(receipt string) (text, signer string, err error) {
 
 // Verify checks that this gate issued the receipt for this request, tool and
 // arguments, and that it has not expired. The executor calls it before it runs
-// anything. The error wraps ErrInvalid, ErrOther or ErrExpired. The tool of a
+// anything: the arguments are the approved ones, never a part of them. The error wraps ErrInvalid, ErrOther or ErrExpired. The tool of a
 // release-only request is "".
 func (v *Verifier) Verify(receipt, workspace, requestID, tool, argsSHA256 string) error {
 	f, err := v.Parse(receipt)

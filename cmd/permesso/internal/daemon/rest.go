@@ -150,6 +150,15 @@ func (p apiReceipts) Check(text, tool, argsSHA256 string, allowExpired bool) err
 	return home.CheckReceipt(p.verifier, text, tool, argsSHA256, allowExpired)
 }
 
+// CheckSubset implements httpapi.Receipts.
+func (p apiReceipts) CheckSubset(text string, approved, used []byte) error {
+	f, err := p.verifier.Parse(text)
+	if err != nil {
+		return err
+	}
+	return receipt.CheckSubset(f, approved, used)
+}
+
 // Parse implements httpapi.Receipts.
 func (p apiReceipts) Parse(text string) (approval.ReceiptFacts, error) { return p.verifier.Parse(text) }
 

@@ -196,6 +196,7 @@ func (h *Home) TrustedKeys(keyFile string) (note.Verifiers, error) {
 // ReceiptCheck is what a receipt must match; "" accepts any.
 type ReceiptCheck struct {
 	Tool, Args, Key string
+	Subset          string // arguments of which Args, the approved ones, may be more
 	AllowExpired    bool
 }
 
@@ -213,20 +214,40 @@ func VerifyReceipt(a *console.Console, file string, f ReceiptCheck) (*approval.R
 	if err != nil {
 		return nil, console.Fail(console.ExitRefused, "", "%w", err)
 	}
-	args := ""
-	if f.Args != "" {
-		b := []byte(f.Args)
-		if name, ok := strings.CutPrefix(f.Args, "@"); ok {
-			if b, err = os.ReadFile(name); err != nil {
-				return nil, err
-			}
-		}
-		args = approval.Digest(bytes.TrimSpace(b)) // the digest is over the object without surrounding space
+	args, digest, err := argumentsIn(f.Args)
+	if err != nil {
+		return nil, err
 	}
-	if err := CheckReceipt(v, text, f.Tool, args, f.AllowExpired); err != nil {
+	err = CheckReceipt(v, text, f.Tool, digest, f.AllowExpired)
+	if err == nil && f.Subset != "" {
+		if digest == "" {
+			return nil, console.Fail(console.ExitUsage, "permesso receipt verify FILE --args @APPROVED --args-subset @USED", "--args-subset needs --args, the arguments that were approved")
+		}
+		used, _, readErr := argumentsIn(f.Subset)
+		if readErr != nil {
+			return nil, readErr
+		}
+		err = receipt.CheckSubset(facts, args, used)
+	}
+	if err != nil {
 		return nil, console.Fail(console.ExitRefused, "", "%w", err)
 	}
 	return &facts, nil
+}
+
+// argumentsIn reads arguments, JSON or @FILE, and their digest; without surrounding space.
+func argumentsIn(given string) (args []byte, digest string, err error) {
+	if given == "" {
+		return nil, "", nil
+	}
+	args = []byte(given)
+	if name, ok := strings.CutPrefix(given, "@"); ok {
+		if args, err = os.ReadFile(name); err != nil {
+			return nil, "", err
+		}
+	}
+	args = bytes.TrimSpace(args)
+	return args, approval.Digest(args), nil
 }
 
 // CheckReceipt verifies a receipt for a tool and an arguments digest; "" accepts
