@@ -77,6 +77,7 @@ type hookRig struct {
 	t       *testing.T
 	log     *fakeLog
 	state   *fakeState
+	mu      sync.Mutex // for the two below
 	answer  func(request string) (webhook.Response, error)
 	hidden  map[string]bool // requests without a record
 	sent    []string        // numbers of the requests, in order of the attempts
@@ -103,7 +104,19 @@ func newHookRig(t *testing.T) *hookRig {
 func (r *hookRig) ok() { r.status(http.StatusOK) }
 
 func (r *hookRig) status(code int) {
-	r.answer = func(string) (webhook.Response, error) { return webhook.Response{Status: code}, nil }
+	r.answers(func(string) (webhook.Response, error) { return webhook.Response{Status: code}, nil })
+}
+
+func (r *hookRig) answers(f func(request string) (webhook.Response, error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = f
+}
+
+func (r *hookRig) hide(request string, hidden bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hidden[request] = hidden
 }
 
 func (r *hookRig) start() {
@@ -111,6 +124,8 @@ func (r *hookRig) start() {
 	h := &webhook.Hook{
 		Log: r.log, State: r.state, Workspaces: r.only,
 		Message: func(_ context.Context, k approval.Key) (*webhook.Message, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			if r.hidden[short(k.ID)] {
 				return nil, nil //nolint:nilnil // as documented
 			}
@@ -123,6 +138,8 @@ func (r *hookRig) start() {
 			}
 			r.ids[name] = id
 			r.sent, r.times = append(r.sent, name), append(r.times, time.Now())
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			return r.answer(name)
 		},
 		Report: func(what string) {
@@ -197,7 +214,7 @@ func TestReceiverDownForHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newHookRig(t)
 		r.start()
-		r.answer = func(string) (webhook.Response, error) { return webhook.Response{}, errors.New("connection refused") }
+		r.answers(func(string) (webhook.Response, error) { return webhook.Response{}, errors.New("connection refused") })
 		r.settle(1)
 		began := time.Now()
 		for n := range 40 {
@@ -222,9 +239,9 @@ func TestRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newHookRig(t)
 		r.start()
-		r.answer = func(string) (webhook.Response, error) {
+		r.answers(func(string) (webhook.Response, error) {
 			return webhook.Response{Status: http.StatusTooManyRequests, RetryAfter: time.Hour}, nil
-		}
+		})
 		r.settle(1)
 		r.sends("1")
 		time.Sleep(59 * time.Minute)
@@ -240,12 +257,12 @@ func TestOneMessageIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newHookRig(t)
 		r.start()
-		r.answer = func(request string) (webhook.Response, error) {
+		r.answers(func(request string) (webhook.Response, error) {
 			if request == "1" {
 				return webhook.Response{Status: http.StatusInternalServerError}, nil
 			}
 			return webhook.Response{Status: http.StatusOK}, nil
-		}
+		})
 		r.settle(1, 2, 3)
 		time.Sleep(10 * time.Minute)
 		r.sends("1", "1", "1", "1", "1", "1", "2", "3")
@@ -364,13 +381,13 @@ func TestNoRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newHookRig(t)
 		r.start()
-		r.hidden["1"] = true
+		r.hide("1", true)
 		r.settle(1, 2)
 		r.sends()
-		r.hidden["1"] = false
+		r.hide("1", false)
 		time.Sleep(time.Second)
 		r.sends("1", "2")
-		r.hidden["3"] = true
+		r.hide("3", true)
 		r.settle(3, 4)
 		time.Sleep(2 * time.Minute)
 		r.sends("4")
