@@ -170,6 +170,12 @@ func (r *hookRig) settle(numbers ...int) {
 	synctest.Wait()
 }
 
+// forget drops the attempts that were made.
+func (r *hookRig) forget() {
+	synctest.Wait()
+	r.sent = nil
+}
+
 func (r *hookRig) sends(want ...string) {
 	r.t.Helper()
 	synctest.Wait()
@@ -224,7 +230,7 @@ func TestReceiverDownForHours(t *testing.T) {
 		require.Less(t, len(r.sent), 50, "the delays grow")
 		require.Subset(t, []string{"1"}, r.sent, "no message overtakes another one")
 		require.Contains(t, r.reports[1], "fails since "+began.Local().Format(time.DateTime)+": connection refused")
-		r.sent = nil
+		r.forget()
 		r.ok()
 		time.Sleep(15 * time.Minute)
 		synctest.Wait()
@@ -277,7 +283,7 @@ func TestOneMessageIsRefused(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"1"}, r.gaveUp)
 		require.Empty(t, r.reports[len(r.reports)-1])
-		r.sent = nil
+		r.forget()
 		time.Sleep(5 * time.Hour)
 		r.sends()
 	})
@@ -290,7 +296,7 @@ func TestSetAsideIsSentLater(t *testing.T) {
 		r.status(http.StatusBadRequest)
 		r.settle(1)
 		time.Sleep(30 * time.Minute)
-		r.sent = nil
+		r.forget()
 		r.ok()
 		time.Sleep(time.Hour)
 		r.sends("1")
