@@ -77,11 +77,10 @@ type hookRig struct {
 	t       *testing.T
 	log     *fakeLog
 	state   *fakeState
-	mu      sync.Mutex // for the two below
+	mu      sync.Mutex // what the test changes while a Hook waits
 	answer  func(request string) (webhook.Response, error)
 	hidden  map[string]bool // requests without a record
 	sent    []string        // numbers of the requests, in order of the attempts
-	times   []time.Time
 	ids     map[string]string
 	reports []string
 	gaveUp  []string
@@ -132,14 +131,14 @@ func (r *hookRig) start() {
 			return &webhook.Message{ID: webhook.MessageID(webhook.Settled, k.Workspace, k.ID, time.Unix(0, 0)), Body: []byte(short(k.ID))}, nil
 		},
 		Post: func(_ context.Context, id string, _ time.Time, body []byte) (webhook.Response, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			name := string(body)
 			if was := r.ids[name]; was != "" {
 				require.Equal(r.t, was, id, "the id is the same for each attempt")
 			}
 			r.ids[name] = id
-			r.sent, r.times = append(r.sent, name), append(r.times, time.Now())
-			r.mu.Lock()
-			defer r.mu.Unlock()
+			r.sent = append(r.sent, name)
 			return r.answer(name)
 		},
 		Report: func(what string) {
@@ -173,6 +172,8 @@ func (r *hookRig) settle(numbers ...int) {
 // forget drops the attempts that were made.
 func (r *hookRig) forget() {
 	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.sent = nil
 }
 
@@ -180,7 +181,7 @@ func (r *hookRig) sends(want ...string) {
 	r.t.Helper()
 	synctest.Wait()
 	require.Equal(r.t, want, r.sent)
-	r.sent = nil
+	r.forget()
 }
 
 func TestOldestFirstAndNothingFromBefore(t *testing.T) {
