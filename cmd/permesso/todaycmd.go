@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -39,12 +39,12 @@ func (a *app) today(ctx context.Context, d *control.Client, workspace, since str
 		return console.Fail(console.ExitUsage, "workspaces: "+strings.Join(d.Workspaces, ", "), "unknown workspace %q", workspace)
 	}
 	day, err := d.Today(ctx, workspace, from)
-	switch {
-	case err != nil:
+	if day == nil {
 		return err
-	case a.JSON:
-		return a.Print(day, "")
 	}
-	_, err = fmt.Fprintln(a.Out, d.Style().Day(day))
-	return err
+	text := ""
+	if !a.JSON {
+		text = d.Style().Day(day)
+	}
+	return errors.Join(err, a.Print(day, text))
 }

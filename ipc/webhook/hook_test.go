@@ -77,10 +77,10 @@ type hookRig struct {
 	t       *testing.T
 	log     *fakeLog
 	state   *fakeState
+	mu      sync.Mutex // what the test changes while a Hook waits
 	answer  func(request string) (webhook.Response, error)
 	hidden  map[string]bool // requests without a record
 	sent    []string        // numbers of the requests, in order of the attempts
-	times   []time.Time
 	ids     map[string]string
 	reports []string
 	gaveUp  []string
@@ -103,7 +103,19 @@ func newHookRig(t *testing.T) *hookRig {
 func (r *hookRig) ok() { r.status(http.StatusOK) }
 
 func (r *hookRig) status(code int) {
-	r.answer = func(string) (webhook.Response, error) { return webhook.Response{Status: code}, nil }
+	r.answers(func(string) (webhook.Response, error) { return webhook.Response{Status: code}, nil })
+}
+
+func (r *hookRig) answers(f func(request string) (webhook.Response, error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = f
+}
+
+func (r *hookRig) hide(request string, hidden bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hidden[request] = hidden
 }
 
 func (r *hookRig) start() {
@@ -111,18 +123,22 @@ func (r *hookRig) start() {
 	h := &webhook.Hook{
 		Log: r.log, State: r.state, Workspaces: r.only,
 		Message: func(_ context.Context, k approval.Key) (*webhook.Message, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			if r.hidden[short(k.ID)] {
 				return nil, nil //nolint:nilnil // as documented
 			}
 			return &webhook.Message{ID: webhook.MessageID(webhook.Settled, k.Workspace, k.ID, time.Unix(0, 0)), Body: []byte(short(k.ID))}, nil
 		},
 		Post: func(_ context.Context, id string, _ time.Time, body []byte) (webhook.Response, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			name := string(body)
 			if was := r.ids[name]; was != "" {
 				require.Equal(r.t, was, id, "the id is the same for each attempt")
 			}
 			r.ids[name] = id
-			r.sent, r.times = append(r.sent, name), append(r.times, time.Now())
+			r.sent = append(r.sent, name)
 			return r.answer(name)
 		},
 		Report: func(what string) {
@@ -153,11 +169,19 @@ func (r *hookRig) settle(numbers ...int) {
 	synctest.Wait()
 }
 
+// forget drops the attempts that were made.
+func (r *hookRig) forget() {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sent = nil
+}
+
 func (r *hookRig) sends(want ...string) {
 	r.t.Helper()
 	synctest.Wait()
 	require.Equal(r.t, want, r.sent)
-	r.sent = nil
+	r.forget()
 }
 
 func TestOldestFirstAndNothingFromBefore(t *testing.T) {
@@ -197,7 +221,7 @@ func TestReceiverDownForHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newHookRig(t)
 		r.start()
-		r.answer = func(string) (webhook.Response, error) { return webhook.Response{}, errors.New("connection refused") }
+		r.answers(func(string) (webhook.Response, error) { return webhook.Response{}, errors.New("connection refused") })
 		r.settle(1)
 		began := time.Now()
 		for n := range 40 {
@@ -207,7 +231,7 @@ func TestReceiverDownForHours(t *testing.T) {
 		require.Less(t, len(r.sent), 50, "the delays grow")
 		require.Subset(t, []string{"1"}, r.sent, "no message overtakes another one")
 		require.Contains(t, r.reports[1], "fails since "+began.Local().Format(time.DateTime)+": connection refused")
-		r.sent = nil
+		r.forget()
 		r.ok()
 		time.Sleep(15 * time.Minute)
 		synctest.Wait()
@@ -222,9 +246,9 @@ func TestRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newHookRig(t)
 		r.start()
-		r.answer = func(string) (webhook.Response, error) {
+		r.answers(func(string) (webhook.Response, error) {
 			return webhook.Response{Status: http.StatusTooManyRequests, RetryAfter: time.Hour}, nil
-		}
+		})
 		r.settle(1)
 		r.sends("1")
 		time.Sleep(59 * time.Minute)
@@ -240,12 +264,12 @@ func TestOneMessageIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newHookRig(t)
 		r.start()
-		r.answer = func(request string) (webhook.Response, error) {
+		r.answers(func(request string) (webhook.Response, error) {
 			if request == "1" {
 				return webhook.Response{Status: http.StatusInternalServerError}, nil
 			}
 			return webhook.Response{Status: http.StatusOK}, nil
-		}
+		})
 		r.settle(1, 2, 3)
 		time.Sleep(10 * time.Minute)
 		r.sends("1", "1", "1", "1", "1", "1", "2", "3")
@@ -260,7 +284,7 @@ func TestOneMessageIsRefused(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"1"}, r.gaveUp)
 		require.Empty(t, r.reports[len(r.reports)-1])
-		r.sent = nil
+		r.forget()
 		time.Sleep(5 * time.Hour)
 		r.sends()
 	})
@@ -273,7 +297,7 @@ func TestSetAsideIsSentLater(t *testing.T) {
 		r.status(http.StatusBadRequest)
 		r.settle(1)
 		time.Sleep(30 * time.Minute)
-		r.sent = nil
+		r.forget()
 		r.ok()
 		time.Sleep(time.Hour)
 		r.sends("1")
@@ -364,13 +388,13 @@ func TestNoRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newHookRig(t)
 		r.start()
-		r.hidden["1"] = true
+		r.hide("1", true)
 		r.settle(1, 2)
 		r.sends()
-		r.hidden["1"] = false
+		r.hide("1", false)
 		time.Sleep(time.Second)
 		r.sends("1", "2")
-		r.hidden["3"] = true
+		r.hide("3", true)
 		r.settle(3, 4)
 		time.Sleep(2 * time.Minute)
 		r.sends("4")

@@ -262,9 +262,10 @@ func (c *Client) Stats(ctx context.Context, q HistoryQuery) (*read.Stats, error)
 	return d.Stats, errors.Join(err, damaged(d.Damaged))
 }
 
-// Today returns what agents did since a time, "" being all workspaces.
+// Today returns what agents did since a time, in a workspace or in all. An error beside it says that the log is damaged.
 func (c *Client) Today(ctx context.Context, workspace string, since time.Time) (*chat.Day, error) {
-	return call(ctx, c, opToday, todayQuery{workspace, since})
+	d, err := call(ctx, c, opToday, todayQuery{workspace, since})
+	return d.Day, errors.Join(err, damaged(d.Damaged))
 }
 
 // Tail returns the newest entries of the audit log, oldest first.

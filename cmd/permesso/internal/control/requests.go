@@ -16,6 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -416,17 +417,29 @@ type todayQuery struct {
 
 var opToday = get("today", "/today", "What agents did, for one message", (*Service).today)
 
-func (s *Service) today(ctx context.Context, c *httpapi.Caller, in *todayQuery) (*chat.Day, error) {
-	m, err := s.Memory()
-	if err != nil {
-		return nil, err
+type todayDoc struct {
+	Day     *chat.Day `json:"day"`
+	Damaged string    `json:"damaged"`
+}
+
+func (s *Service) today(ctx context.Context, c *httpapi.Caller, in *todayQuery) (d todayDoc, err error) {
+	var grants []grant.Use
+	switch m, err := s.Memory(); {
+	case err == nil:
+		grants = m.Grants()
+	case !errors.Is(err, audit.ErrDamaged): // the rest can be told without the grants
+		return d, err
 	}
 	style := s.Home.Style()
 	style.Language = cmp.Or(c.Language, style.Language)
-	return s.Home.Day(ctx, s.Viewer, home.DayQuery{
-		Workspaces: workspaces(c, in.Workspace), Since: in.Since, Grants: m.Grants(), Style: style,
+	d.Day, err = s.Home.Day(ctx, s.Viewer, home.DayQuery{
+		Workspaces: workspaces(c, in.Workspace), Since: in.Since, Grants: grants, Style: style,
 		May: func(ws string, p *approval.Pending) bool { return s.may(c, ws, p) },
 	})
+	if errors.Is(err, audit.ErrDamaged) {
+		d.Damaged, err = err.Error(), nil
+	}
+	return d, err
 }
 
 type tailQuery struct {

@@ -33,7 +33,7 @@ func StartOfDay(now time.Time) time.Time {
 	return time.Date(y, m, d, 0, 0, 0, 0, time.Local)
 }
 
-// Day tells what the agents of some workspaces did.
+// Day tells what the agents of some workspaces did. With an error it has what could be read.
 func (h *Home) Day(ctx context.Context, v *read.Viewer, q DayQuery) (*chat.Day, error) {
 	b := &dayBuilder{home: h, viewer: v, q: q, by: map[string]*chat.DayWorkspace{}, sums: map[string]map[string]*big.Rat{}}
 	err := v.Each(read.Query{Workspaces: q.Workspaces, Since: q.Since}, func(r *read.Request) error {
@@ -41,7 +41,8 @@ func (h *Home) Day(ctx context.Context, v *read.Viewer, q DayQuery) (*chat.Day, 
 		return ctx.Err()
 	})
 	for _, g := range q.Grants {
-		if g.Live(time.Now()) && !g.CreatedAt.Before(q.Since) && (q.Workspaces == nil || slices.Contains(q.Workspaces, g.Workspace)) {
+		seen := (q.Workspaces == nil || slices.Contains(q.Workspaces, g.Workspace)) && (q.May == nil || q.May(g.Workspace, nil))
+		if seen && g.Live(time.Now()) && !g.CreatedAt.Before(q.Since) {
 			ws := b.workspace(g.Workspace)
 			ws.Grants = append(ws.Grants, q.Style.Grant(&g.Grant)+" · "+chat.Escape(g.By))
 		}
