@@ -13,6 +13,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat/ntfy/ntfyserver"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
 const ntfyTopic, ntfyToken = "secret-topic-0123456789", "tk_secrettoken"
@@ -69,7 +70,7 @@ func TestNtfy(t *testing.T) {
 	fails := h.ask(`{"tool_name":"deploy","request_data":{"name":"hostile"}}`)
 	h.awaitPending("personal", fails)
 	code, _, errs = h.run("", "approve", fails)
-	require.Zero(t, code, errs)
+	require.Equal(t, console.ExitFailed, code, errs)
 	failed := awaitNtfy(t, s, func(m ntfyserver.Message) bool { return strings.HasPrefix(m.Title, "⚠") })
 	require.Equal(t, 4, failed.Priority)
 	for _, shown := range []ntfyserver.Message{m, settled, failed} {

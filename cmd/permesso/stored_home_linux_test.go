@@ -171,7 +171,8 @@ func TestStoredHomeIsRead(t *testing.T) {
 
 	// The first version did not store what would run, so no card shows it.
 	require.Contains(t, h.must("show", storedPending), "May I say?")
-	h.must("approve", storedPending, "--seen", digestOf(h.layout, storedPending))
+	code, _, errs := h.run("", "approve", storedPending, "--seen", digestOf(h.layout, storedPending))
+	require.Equal(t, console.ExitFailed, code, errs)
 	r = h.response(storedPending)
 	require.Equal(t, approval.StatusFailed, r.Status)
 	require.Equal(t, "the tool changed, ask again", *r.Error)
