@@ -42,6 +42,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/watcher"
@@ -105,7 +106,7 @@ func (f Files) put(name string, b []byte) error {
 	temp := filepath.Join(f.Requests, "."+name+"."+NewID()[:8])
 	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w %s: %w", ErrNoFolder, f.Requests, fs.ErrNotExist)
+		return fmt.Errorf("%w %s: %w", ErrNoFolder, f.Requests, syscall.ENOENT)
 	}
 	if err != nil {
 		return err
