@@ -41,7 +41,7 @@ type app struct{ *console.Console }
 
 // Run runs one command line and returns its exit code.
 func (m Main) Run(ctx context.Context, args []string) int {
-	a := &app{&console.Console{In: m.In, Out: m.Out, Err: m.Err, Env: m.Env, Version: version}}
+	a := &app{&console.Console{In: m.In, Out: m.Out, Err: m.Err, Env: m.Env, Version: version, Told: &sync.Map{}}}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(m.In)

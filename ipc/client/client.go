@@ -44,6 +44,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -120,7 +121,7 @@ func (f Files) put(name string, b []byte) error {
 	temp := filepath.Join(f.Requests, "."+name+"."+NewID()[:8])
 	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w %s: %w", ErrNoFolder, f.Requests, fs.ErrNotExist)
+		return fmt.Errorf("%w %s: %w", ErrNoFolder, f.Requests, syscall.ENOENT)
 	}
 	if err != nil {
 		return err

@@ -54,18 +54,20 @@ type Console struct {
 	ConfigFlag string
 	HomeFlag   string
 	JSON       bool
-	Serving    bool // this process is the daemon
-	UnsafeHome bool // it may use a HOME on a file system that keeps no promises
-
-	told sync.Map // lines of Tell
+	Serving    bool      // this process is the daemon
+	UnsafeHome bool      // it may use a HOME on a file system that keeps no promises
+	Told       *sync.Map // lines of Tell; nil: they may come twice
 }
 
-// Tell prints a line about the circumstances of the command, and its hint: each once in a run.
+// Tell prints a line about the circumstances of the command, and its hint: once in a run.
 func (a *Console) Tell(hint, format string, v ...any) {
 	err := Fail(ExitOK, hint, format, v...)
-	if _, told := a.told.LoadOrStore(err.Error(), true); !told {
-		a.PrintIssue("permesso: ", err)
+	if a.Told != nil {
+		if _, told := a.Told.LoadOrStore(err.Error(), true); told {
+			return
+		}
 	}
+	a.PrintIssue("permesso: ", err)
 }
 
 // Error is an error with an exit code and an optional hint.

@@ -64,6 +64,9 @@ func CheckCopy(ctx context.Context, a *console.Console, dir, homeDir string) (r 
 	}
 	own := *a
 	own.HomeFlag = at
+	if file, err := home.FileOf(a, homeDir); err == nil && file != "" {
+		own.ConfigFlag = file // that of the HOME whose copy this is
+	}
 	d, err := New(&own, "")
 	if err != nil {
 		return nil, err

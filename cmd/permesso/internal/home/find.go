@@ -29,12 +29,11 @@ func Find(a *console.Console) (string, error) {
 
 // CheckNew refuses another HOME beside that of this machine's daemon, unless it is named.
 func CheckNew(a *console.Console) error {
-	dir, machine, err := find(a)
-	if machine {
+	if dir, machine, _ := find(a); machine {
 		return console.Fail(console.ExitRefused, "edit "+config.SystemFile+", then systemctl start permesso; for another daemon name its HOME: --home DIR",
 			"this machine has a daemon already, in %s", dir)
 	}
-	return err
+	return nil
 }
 
 func find(a *console.Console) (dir string, machine bool, err error) {
