@@ -185,7 +185,7 @@ func TestFlatRequests(t *testing.T) {
 		require.Equal(t, []string{`{"text":"Meeting at 5"}`}, h.executor.argsOf(allowed))
 		require.Equal(t, approval.StatusAutoRejected, h.response(denied).Status)
 		asked := put("run", personal)
-		require.Equal(t, `{"text":"Meeting at 5"}`, string(h.pending(asked).RequestData))
+		require.Equal(t, `{"text":"Meeting at 5"}`, string(h.pending(asked).RequestData)) //nolint:testifylint // byte for byte
 		h.decide(decision(asked, approval.Approved))
 		h.step(asked)
 		require.Equal(t, "approved", h.outcome(asked))
@@ -221,7 +221,7 @@ func TestMetadataIsCarried(t *testing.T) {
 	}
 	asked, allowed, denied, without := key(1), key(2), key(3), key(4)
 	h.ask(asked, with(asked, "run"))
-	require.Equal(t, metadata, string(h.pending(asked).Metadata))
+	require.Equal(t, metadata, string(h.pending(asked).Metadata)) //nolint:testifylint // byte for byte
 	h.decide(decision(asked, approval.Approved))
 	h.step(asked)
 	h.writeRequest(allowed, with(allowed, "auto"))
@@ -229,7 +229,7 @@ func TestMetadataIsCarried(t *testing.T) {
 	h.writeRequest(without, request(without, "auto", ""))
 	h.step(allowed, denied, without)
 	for _, k := range []approval.Key{asked, allowed, denied} {
-		require.Equal(t, metadata, string(h.response(k).Metadata), h.outcome(k))
+		require.Equal(t, metadata, string(h.response(k).Metadata), h.outcome(k)) //nolint:testifylint // byte for byte
 		require.Contains(t, string(h.read(approval.DocRecord, k)), `"metadata":`+metadata)
 	}
 	require.Equal(t, "null", string(h.response(without).Metadata))

@@ -42,7 +42,7 @@ func (a *app) keyCreateCmd() *cobra.Command {
 	}
 	c.Flags().StringSliceVar(&f.Scopes, "scope", []string{apikey.MayRequest, apikey.MayRead}, "comma-separated `list` of scopes: "+strings.Join(apikey.Scopes(), ", "))
 	c.Flags().StringVar(&f.Owner, "owner", "", "`approver` who owns the key")
-	c.Flags().BoolVar(&f.AuthenticatesSenders, "authenticates-senders", false, "with scope inbound: the program with the key authenticates that emails are the owner's, so the tag of the subject suffices")
+	c.Flags().BoolVar(&f.AuthenticatesSenders, "authenticates-senders", false, "with scope inbound: the program authenticates that the owner wrote each email")
 	c.Flags().StringVar(&f.Name, "name", "", "`label` of the key")
 	_ = c.RegisterFlagCompletionFunc("owner", a.completeConfig(func(cfg *config.Config, pos []string) []string {
 		return cfg.Workspaces[strings.Join(pos, "")].Approvers
