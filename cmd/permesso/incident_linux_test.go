@@ -164,6 +164,22 @@ var incidentTable = []incidentRow{
 	{"decide --stdin", same("2 no decision on standard input")},
 	{"deny {id} no", asks("0 ^Denied: say")},
 	{"desktop-notify", same("1 no D-Bus session")},
+	{"answer {id} yes", asks("6 is not a question")},
+	{"ask {id} why", asks("0 needs your decision because")},
+	{"change {id} less", asks("0 ^Overridden: say")},
+	{"approve {id} --seen {seen} --wait", asks("0 ^Approved: say.*said").but(inStopped, "1 no daemon")},
+	{"deny --all --workspace idle --yes", asks("0 ")},
+	{"cancel {id} --operator", operates("0 ^Cancelled: say")},
+	{"watch --workspace nowhere", asks("2 nowhere")},
+	{"today", asks("0 requests")},
+	{"webhook test ci", configures("1 ci")},
+	{"webhook secret {new}", same("0 ")},
+	{"rule add --tool say --outcome ask --workspace w", asks(`0 \[\[rules\]\]`)},
+	{"tool add more --command true --yes", configures("0 added   tool more").but(inFresh, "1 no configuration file")},
+	{"approver add bob --email bob@example.org --workspace w", configures("0 added   approver bob").but(inFresh, "1 no configuration file")},
+	{"approver list", configures("0 ann").but(inFresh, "0 ")},
+	{"approver remove bob", configures("0 removed approver bob").but(inFresh, "1 no configuration file")},
+	{"config edit", same("1 EDITOR")},
 	{"grants", asks("0 No grants")},
 	{"history", asks("0 pending")},
 	{"revoke 0123456789abcdef", asks("0 no-op")},
@@ -250,7 +266,7 @@ func newIncident(t *testing.T, name string) *incident {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chmod(dir, 0o755))
-	v := &incident{t: t, name: name, dir: dir, env: map[string]string{"HOME": dir, "PATH": "/usr/bin:/bin", "PERMESSO_JOURNAL_SIZE": "262144"}}
+	v := &incident{t: t, name: name, dir: dir, env: map[string]string{"HOME": dir, "PATH": "/usr/bin:/bin", "EDITOR": "false", "PERMESSO_JOURNAL_SIZE": "262144"}}
 	v.rig = &rig{t: t, dir: dir, config: filepath.Join(dir, ".config", "permesso", "permesso.toml"), layout: ipc.Layout{Home: filepath.Join(dir, ".local", "state", "permesso")}, plain: true}
 	v.run = v.inProcess
 	return v
