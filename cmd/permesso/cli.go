@@ -244,7 +244,10 @@ func (a *app) root() *cobra.Command {
 	show := root.HelpFunc()
 	root.SetHelpFunc(func(c *cobra.Command, args []string) {
 		addHelp(c)
+		var text strings.Builder
+		c.SetOut(&text)
 		show(c, args)
+		fmt.Fprint(a.Out, console.WrapText(text.String(), console.Width(a.Out)))
 	})
 	return root
 }

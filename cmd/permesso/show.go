@@ -72,7 +72,7 @@ func revealStory(ctx context.Context, d *control.Client, k approval.Key) (s cont
 
 // showCard prints a card, and why a person is asked.
 func (a *app) showCard(card chat.Card) {
-	fmt.Fprintln(a.Out, card)
+	fmt.Fprintln(a.Out, console.WrapText(card.String(), console.Width(a.Out)))
 	what := "why"
 	for _, line := range card.Why {
 		a.printFact(what, line)
@@ -84,9 +84,9 @@ func (a *app) showCard(card chat.Card) {
 // as the person looks at it.
 func (a *app) reveal(ctx context.Context, typed string) error {
 	in, out, terminal := a.Terminal()
-	if !terminal {
+	if !terminal || a.Dumb() {
 		return console.Fail(console.ExitUsage, "with --json it prints the request with its secrets",
-			"show --reveal needs a terminal, or --json")
+			"show --reveal needs a terminal whose screen it can restore, or --json")
 	}
 	card := ""
 	err := a.ask(ctx, func(d *control.Client) error { // closed before the person reads: it may lock HOME

@@ -111,9 +111,20 @@ func (a *Console) ReadFile(name string) ([]byte, error) {
 	return b, err
 }
 
+// Dumb reports whether the terminal knows no escape sequences.
+func (a *Console) Dumb() bool { return a.Env("TERM") == "dumb" }
+
+// Colors reports whether standard output takes colors and the person wants them.
+func (a *Console) Colors() bool {
+	return IsTerminal(a.Out) && !a.Dumb() && a.Env("NO_COLOR") == ""
+}
+
+// Redraws reports whether a line of standard error can be drawn over.
+func (a *Console) Redraws() bool { return IsTerminal(a.Err) && !a.Dumb() }
+
 // Status draws a line on a terminal over the last one; "" erases it.
 func (a *Console) Status(line string) {
-	if IsTerminal(a.Err) && !a.JSON {
+	if a.Redraws() && !a.JSON {
 		fmt.Fprint(a.Err, "\r\x1b[K"+line)
 	}
 }
@@ -131,7 +142,7 @@ func (a *Console) Progress(ctx context.Context, what string) (step func() error)
 
 // Percent returns a progress function for a terminal, nil otherwise.
 func (a *Console) Percent(what string) func(done, total int64) {
-	if !IsTerminal(a.Err) {
+	if !a.Redraws() {
 		return nil
 	}
 	var drawn time.Time
@@ -252,10 +263,10 @@ func (a Advice) MarshalZerologObject(e *zerolog.Event) {
 // PrintIssue prints an error and its hint. An error without a text has only its hint printed.
 func (a *Console) PrintIssue(before string, err error) {
 	if err.Error() != "" {
-		fmt.Fprintf(a.Err, "%s%v\n", before, err)
+		fmt.Fprintln(a.Err, WrapText(before+err.Error(), Width(a.Err)))
 	}
 	if hint := HintFor(err); hint != "" {
-		fmt.Fprintf(a.Err, "hint: %s\n", hint)
+		fmt.Fprintln(a.Err, WrapText("hint: "+hint, Width(a.Err)))
 	}
 }
 
@@ -279,7 +290,7 @@ type Table struct {
 
 // Table returns a table with these headers.
 func (a *Console) Table(heads ...string) *Table {
-	return &Table{app: a, color: IsTerminal(a.Out) && a.Env("NO_COLOR") == "", rows: [][]string{heads}}
+	return &Table{app: a, color: a.Colors(), rows: [][]string{heads}}
 }
 
 // Row adds a row.

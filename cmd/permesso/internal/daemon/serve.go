@@ -330,6 +330,9 @@ func (s *server) run(ctx context.Context) error {
 	case s.script != nil:
 		wg.Go(func() { s.newAnswerer().run(inner) })
 	case console.IsTerminal(s.app.In):
+		if s.app.Dumb() {
+			s.log.Info().Msg("TERM=dumb: requests are shown here, and decided elsewhere: permesso approve ID")
+		}
 		terminal.Go(func() { errs <- s.terminal(inner) })
 	}
 	for _, note := range s.watcher.Notes() {
@@ -378,11 +381,20 @@ func (s *server) close() error {
 	return errors.Join(err, s.release())
 }
 
+// terminalInput is what an approver types. A dumb terminal cannot show what is being typed
+// below a new card, so nothing is read there.
+func (s *server) terminalInput() io.Reader {
+	if s.app.Dumb() {
+		return nil
+	}
+	return s.app.In
+}
+
 // terminal runs the channel on the terminal that started the daemon.
 func (s *server) terminal(ctx context.Context) error {
 	names, style := s.local()
 	c := &terminalchat.Channel{
-		In: s.app.In, Out: s.app.Out, Viewer: s.Viewer(s.keys), Records: s.Viewer(s.keys), Interceptor: s.interceptor(),
+		In: s.terminalInput(), Out: s.app.Out, Viewer: s.Viewer(s.keys), Records: s.Viewer(s.keys), Interceptor: s.interceptor(),
 		Changes: s.changes, Person: home.Operator(), Workspaces: names,
 		Style: style, Refresh: s.local,
 		Foot: s.foot,
@@ -393,7 +405,7 @@ func (s *server) terminal(ctx context.Context) error {
 		ProposeRule: func(ctx context.Context, k approval.Key) (chat.Proposal, error) {
 			return s.control.ProposeRule(ctx, &httpapi.Caller{Person: home.Operator(), Via: "terminal", Operator: true}, k)
 		},
-		Color: console.IsTerminal(s.app.Out) && s.app.Env("NO_COLOR") == "",
+		Color: s.app.Colors(),
 		Log: func(err error) {
 			s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("terminal channel failed")
 		},

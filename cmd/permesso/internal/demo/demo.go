@@ -145,7 +145,7 @@ func prepareDemo(a *console.Console, dir string) (*demoSession, error) {
 	if _, err := h.MakeKeys(); err != nil {
 		return nil, err
 	}
-	out := &screen{to: a.Out, color: console.IsTerminal(a.Out) && a.Env("NO_COLOR") == ""}
+	out := &screen{to: a.Out, color: a.Colors()}
 	return &demoSession{Console: inner, h: h, out: out, dir: dir, bin: bin, unattended: !console.IsTerminal(a.In)}, nil
 }
 

@@ -265,7 +265,7 @@ func exitFor(worst Severity) error {
 
 // Text has a line for each finding, and one below it for its cure.
 func (d *Doctor) Text(all []Finding) string {
-	color := console.IsTerminal(d.app.Out) && d.app.Env("NO_COLOR") == ""
+	color := d.app.Colors()
 	var b strings.Builder
 	for _, f := range all {
 		sign := f.Severity.sign()

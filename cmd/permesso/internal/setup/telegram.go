@@ -80,7 +80,7 @@ func (m *Telegram) prepare(context.Context) error {
 	if m.Console.JSON {
 		m.out = m.Console.Err
 	}
-	m.wait = &progressLine{out: m.out, live: console.IsTerminal(m.out)}
+	m.wait = &progressLine{out: m.out, live: console.IsTerminal(m.out) && !m.Console.Dumb()}
 	cfg := m.home.Config
 	if _, ok := cfg.Workspaces[m.Workspace]; m.Workspace != "" && !ok {
 		return noWorkspace(m.Workspace)
