@@ -22,8 +22,10 @@ func (a *app) grantsCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "grants", Short: "List grants, newest first", Args: cobra.NoArgs,
 		RunE: a.asking(func(ctx context.Context, d *control.Client, _ []string) error {
-			if workspace != "" && !slices.Contains(d.Workspaces, workspace) {
-				return console.Fail(console.ExitError, "workspaces: "+strings.Join(d.Workspaces, ", "), "no workspace '%s'", workspace)
+			if workspace != "" {
+				if err := console.CheckWorkspace(workspace, d.Workspaces); err != nil {
+					return err
+				}
 			}
 			list, err := d.Grants(ctx)
 			if err != nil {
@@ -71,13 +73,11 @@ func (a *app) printGrants(list []grant.Use) error {
 		fmt.Fprintln(a.Out, "No grants.")
 		return nil
 	}
+	lines := make([]grantLine, 0, len(list))
 	for _, r := range list {
-		l := lineOf(r, now)
-		if err := a.Print(l, grantText(l)); err != nil {
-			return err
-		}
+		lines = append(lines, lineOf(r, now))
 	}
-	return nil
+	return printList(a, lines, grantText)
 }
 
 func grantText(l grantLine) string {
