@@ -172,15 +172,15 @@ func TestUnknownWorkspaces(t *testing.T) {
 	request := h.file("request.json", `{"tool_name":"say","request_data":{}}`)
 	try := func() {
 		for _, line := range []string{
-			"pending --workspace wrok", "history --workspace wrok", "history --json --all --workspace wrok", "stats --workspace wrok", "grants --workspace wrok",
-			"key list --workspace wrok", "key create wrok", "pause wrok", "resume wrok", "mounts wrok", "session clear wrok", "policy explain --workspace wrok " + id,
-			"policy explain --workspace wrok " + request, "grant add --workspace wrok --tool say", "doctor --quick --workspace wrok", "workspace remove wrok",
-			"telegram test --workspace wrok",
+			"pending --workspace works", "history --workspace works", "history --json --all --workspace works", "stats --workspace works", "grants --workspace works",
+			"key list --workspace works", "key create works", "pause works", "resume works", "mounts works", "session clear works", "policy explain --workspace works " + id,
+			"policy explain --workspace works " + request, "grant add --workspace works --tool say", "doctor --quick --workspace works", "workspace remove works",
+			"telegram test --workspace works",
 		} {
 			code, out, errs := h.inProcess("", strings.Fields(line)...)
 			require.Contains(t, []int{console.ExitError, console.ExitUsage}, code, "%s: %s", line, errs)
 			require.Contains(t, []string{"", "[]\n"}, out, line)
-			require.Contains(t, errs, "no workspace 'wrok'", line)
+			require.Contains(t, errs, "no workspace 'works'", line)
 			require.Contains(t, errs, "did you mean 'work'?", line)
 		}
 		_, _, errs := h.inProcess("", "pending", "--workspace", "zzzzzzz")

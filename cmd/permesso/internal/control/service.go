@@ -190,7 +190,7 @@ func (s *Service) workspaces(c *httpapi.Caller, only string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		names = append(kept, home.WorkspaceNames(s.Home.Current())...)
+		names = slices.Concat(kept, home.WorkspaceNames(s.Home.Current()))
 		slices.Sort(names)
 		names = slices.Compact(names)
 	}
