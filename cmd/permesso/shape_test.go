@@ -121,6 +121,8 @@ func TestJSONIsOneValue(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(out), &items), "%s prints\n%s", list.line, out)
 		require.GreaterOrEqual(t, len(items), list.least, list.line)
 	}
+	_, out, _ := h.inProcess("", "grants", "--json")
+	require.Contains(t, out, `"tool_name":"say"`, "the word of the API")
 	daemon.stop()
 	run([]string{"status", "pending", "history", "audit tail", "grants", "key list", "session list", "prune", "sweep", "audit rotate-key", "doctor --quick", "policy simulate"})
 }
