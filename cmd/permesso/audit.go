@@ -30,28 +30,56 @@ func (a *app) auditCmd() *cobra.Command {
 
 func (a *app) auditTailCmd() *cobra.Command {
 	var n int
-	var follow bool
+	var follow, lines bool
 	c := &cobra.Command{
 		Use: "tail", Short: "Print the newest entries", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.auditTail(cmd.Context(), n, follow) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case n < 0:
+				return console.Fail(console.ExitUsage, "permesso audit tail --help", "--lines %d: must not be negative", n)
+			case follow && a.JSON && !lines:
+				return console.Fail(console.ExitUsage, "permesso audit tail --follow --jsonl", "--follow has no end, so it cannot print one JSON value")
+			case follow:
+				return a.followAudit(cmd.Context(), n, lines)
+			}
+			return a.auditTail(cmd.Context(), n, lines)
+		},
 	}
 	c.Flags().IntVarP(&n, "lines", "n", 10, "number of entries, `N`")
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "print new entries as they are added, until Ctrl-C")
+	c.Flags().BoolVar(&lines, "jsonl", false, "print JSON, a line for each entry")
 	return c
 }
 
-func (a *app) auditTail(ctx context.Context, n int, follow bool) error {
-	if n < 0 {
-		return console.Fail(console.ExitUsage, "", "--lines %d: must not be negative", n)
-	}
-	if !follow {
-		return a.ask(ctx, func(d *control.Client) error {
-			lines, err := d.Tail(ctx, n)
-			for _, l := range lines {
-				err = errors.Join(err, a.printEntry(l))
+func (a *app) auditTail(ctx context.Context, n int, jsonl bool) error {
+	return a.ask(ctx, func(d *control.Client) error {
+		entries, err := d.Tail(ctx, n)
+		if !a.JSON && !jsonl {
+			for _, l := range entries {
+				fmt.Fprintln(a.Out, home.EntryLine(l.Entry))
 			}
 			return err
-		})
+		}
+		if err != nil && len(entries) == 0 {
+			return err
+		}
+		p := a.itemPrinter(jsonl)
+		for _, l := range entries {
+			err = errors.Join(err, p.print(l.Raw))
+		}
+		return errors.Join(err, p.end())
+	})
+}
+
+// followAudit prints entries until ctx ends.
+func (a *app) followAudit(ctx context.Context, n int, jsonl bool) error {
+	print := func(l audit.Line) error {
+		text := string(l.Raw)
+		if !jsonl {
+			text = home.EntryLine(l.Entry)
+		}
+		_, err := fmt.Fprintln(a.Out, text)
+		return err
 	}
 	h, err := home.Locate(a.Console)
 	if err != nil {
@@ -63,14 +91,14 @@ func (a *app) auditTail(ctx context.Context, n int, follow bool) error {
 		return control.ExplainNoLog(h, err)
 	}
 	for _, l := range lines {
-		if err := a.printEntry(l); err != nil {
+		if err := print(l); err != nil {
 			return err
 		}
 	}
 	for ctx.Err() == nil {
 		path := t.Path()
 		err := watcher.Await(ctx, path, func() (bool, error) {
-			err := t.Next(a.printEntry)
+			err := t.Next(print)
 			return t.Path() != path, err
 		})
 		if err != nil && ctx.Err() == nil {
@@ -78,15 +106,6 @@ func (a *app) auditTail(ctx context.Context, n int, follow bool) error {
 		}
 	}
 	return nil
-}
-
-func (a *app) printEntry(l audit.Line) error {
-	text := string(l.Raw)
-	if !a.JSON {
-		text = home.EntryLine(l.Entry)
-	}
-	_, err := fmt.Fprintln(a.Out, text)
-	return err
 }
 
 func (a *app) auditProveCmd() *cobra.Command {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/apikey"
@@ -87,11 +88,14 @@ func isUsage(err error) bool {
 	return false
 }
 
+const requestHint = "permesso request prints the id; permesso pending lists the ids on the host"
+
 // idHints say which command lists the ids that a command takes.
 var idHints = map[string]string{
 	"approve": "permesso pending lists the ids", "deny": "permesso pending lists the ids", "show": "permesso history lists the ids",
 	"answer": "permesso pending lists the ids", "change": "permesso pending lists the ids", "ask": "permesso pending lists the ids",
 	"revoke": "permesso grants lists the ids", "key revoke": "permesso key list shows the ids",
+	"cancel": requestHint, "wait": requestHint, "audit prove": "permesso history lists the ids",
 }
 
 // explainUsage replaces cobra's errors.
@@ -119,6 +123,13 @@ func explainUsage(c *cobra.Command, err error) error {
 	if _, ours := errors.AsType[*console.Error](err); ours || !isUsage(err) {
 		return err
 	}
+	if flag := flagWithoutValue(c, text); flag != nil {
+		value, _ := pflag.UnquoteUsage(flag)
+		if strings.HasPrefix(text, "required") {
+			return console.Fail(console.ExitUsage, help, "%s needs --%s %s", name, flag.Name, value)
+		}
+		return console.Fail(console.ExitUsage, help, "--%s needs a value: --%s %s", flag.Name, flag.Name, value)
+	}
 	if !strings.Contains(text, " arg(s), ") {
 		// Cobra appends its suggestion on separate lines.
 		if text, near, ok := strings.Cut(text, "\n\nDid you mean this?\n"); ok {
@@ -141,6 +152,21 @@ func explainUsage(c *cobra.Command, err error) error {
 		article = "an "
 	}
 	return console.Fail(console.ExitUsage, cmp.Or(idHints[name], help), "%s needs %s", name, article+strings.Join(needs, " and a "))
+}
+
+// flagWithoutValue is the flag whose value is missing, by the library's error, or nil.
+func flagWithoutValue(c *cobra.Command, text string) *pflag.Flag {
+	var name, short string
+	if n, _ := fmt.Sscanf(text, "required flag(s) %q", &name); n == 1 {
+		return c.Flag(name)
+	}
+	if _, err := fmt.Sscanf(text, "flag needs an argument: --%s", &name); err == nil {
+		return c.Flag(name)
+	}
+	if _, err := fmt.Sscanf(text, "flag needs an argument: '%1s'", &short); err == nil {
+		return c.Flags().ShorthandLookup(short)
+	}
+	return nil
 }
 
 // group completes a command that only has subcommands: without one of them it is an error.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -32,12 +31,11 @@ func (a *app) denyAll(ctx context.Context, f denyAll, reason string) error {
 	var list []approval.StoredPending
 	var lines []string
 	err := a.ask(ctx, func(c *control.Client) (err error) { // closed before the person reads: it may lock HOME
-		hint := "workspaces: " + strings.Join(c.Workspaces, ", ")
-		switch {
-		case f.workspace == "":
-			return console.Fail(console.ExitUsage, hint, "deny --all needs --workspace")
-		case !slices.Contains(c.Workspaces, f.workspace):
-			return console.Fail(console.ExitUsage, hint, "no workspace %q", f.workspace)
+		if f.workspace == "" {
+			return console.Fail(console.ExitUsage, "workspaces: "+strings.Join(c.Workspaces, ", "), "deny --all needs --workspace")
+		}
+		if err := console.CheckWorkspace(f.workspace, c.Workspaces); err != nil {
+			return err
 		}
 		list, err = c.Waiting(ctx, f.workspace)
 		for _, w := range list {

@@ -356,7 +356,7 @@ func testDiskFull(t *testing.T, on *disk) {
 	on.removeFiller()
 	f.d.awaitLog(logResumed)
 	f.must("resume")
-	require.Regexp(t, `"event":"paused"[^\n]*"by":"operator`, f.must("audit", "tail", "-n", "200", "--json"), "the journal had room")
+	require.Regexp(t, `"event":"paused"[^\n]*"by":"operator`, f.must("audit", "tail", "-n", "200", "--jsonl"), "the journal had room")
 	f.verifyFullRequests()
 	f.verifyRecovery(waiting, acked, unread)
 	f.verifyRestart()

@@ -22,8 +22,10 @@ func (a *app) grantsCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "grants", Short: "List grants, newest first", Args: cobra.NoArgs,
 		RunE: a.asking(func(ctx context.Context, d *control.Client, _ []string) error {
-			if workspace != "" && !slices.Contains(d.Workspaces, workspace) {
-				return console.Fail(console.ExitError, "workspaces: "+strings.Join(d.Workspaces, ", "), "no workspace '%s'", workspace)
+			if workspace != "" {
+				if err := console.CheckWorkspace(workspace, d.Workspaces); err != nil {
+					return err
+				}
 			}
 			list, err := d.Grants(ctx)
 			if err != nil {
@@ -44,7 +46,19 @@ type grantLine struct {
 	ID    string `json:"id"`
 	State string `json:"state"` // active, expired, used up, revoked
 	Says  string `json:"says"`  // the sentence that the person was shown
-	approval.Terms
+	// The terms, with the words of the API.
+	Form       string   `json:"form"`
+	Workspace  string   `json:"workspace"`
+	ClientID   string   `json:"client_id"`
+	SessionID  string   `json:"session_id"`
+	Tool       string   `json:"tool_name"`
+	ToolSHA256 string   `json:"tool_sha256,omitzero"`
+	ActionType string   `json:"action_type"`
+	TargetKind string   `json:"target_kind"`
+	Target     string   `json:"target"`
+	Digest     string   `json:"digest,omitzero"`
+	Words      []string `json:"words,omitzero"`
+
 	By        string     `json:"by"`
 	Via       string     `json:"via"`
 	Reason    string     `json:"reason"`
@@ -59,7 +73,9 @@ type grantLine struct {
 
 func lineOf(r grant.Use, now time.Time) grantLine {
 	return grantLine{
-		ID: r.ID, State: r.State(now), Says: chat.Style{}.Grant(&r.Grant), Terms: r.Terms, By: r.By, Via: r.Via, Reason: r.Reason,
+		ID: r.ID, State: r.State(now), Says: chat.Style{}.Grant(&r.Grant),
+		Form: r.Form, Workspace: r.Workspace, ClientID: r.ClientID, SessionID: r.SessionID, Tool: r.Tool, ToolSHA256: r.ToolSHA256,
+		ActionType: r.ActionType, TargetKind: r.TargetKind, Target: r.Target, Digest: r.Digest, Words: r.Words, By: r.By, Via: r.Via, Reason: r.Reason,
 		CreatedAt: r.CreatedAt, ExpiresAt: r.ExpiresAt, Uses: r.Uses, MaxUses: r.MaxUses,
 		LastUsed: timeOrNil(r.LastUsed), RevokedAt: timeOrNil(r.RevokedAt), RevokedBy: r.RevokedBy,
 	}
@@ -71,13 +87,11 @@ func (a *app) printGrants(list []grant.Use) error {
 		fmt.Fprintln(a.Out, "No grants.")
 		return nil
 	}
+	lines := make([]grantLine, 0, len(list))
 	for _, r := range list {
-		l := lineOf(r, now)
-		if err := a.Print(l, grantText(l)); err != nil {
-			return err
-		}
+		lines = append(lines, lineOf(r, now))
 	}
-	return nil
+	return printList(a, lines, grantText)
 }
 
 func grantText(l grantLine) string {

@@ -25,7 +25,7 @@ import (
 type historyFlags struct {
 	since, until, tool, workspace, status, by string
 	limit                                     int
-	all                                       bool
+	all, lines                                bool
 }
 
 const timeHelp = "TIME is a duration before now (30m, 2h, 7d), a date (2026-11-01), or a timestamp (2026-11-01T12:00:00Z)"
@@ -49,6 +49,7 @@ func (a *app) historyCmd() *cobra.Command {
 	c.Flags().StringVar(&f.by, "by", "", "only requests that this `person` decided")
 	c.Flags().IntVarP(&f.limit, "limit", "n", 50, "show at most `N` requests")
 	c.Flags().BoolVar(&f.all, "all", false, "show all requests")
+	c.Flags().BoolVar(&f.lines, "jsonl", false, "print JSON, a line for each request")
 	return c
 }
 
@@ -58,15 +59,17 @@ func (a *app) history(ctx context.Context, f historyFlags) error {
 		return err
 	}
 	return a.ask(ctx, func(d *control.Client) error {
-		if a.JSON {
-			more, err := a.printItems(func(each func(*read.Request) error) (bool, error) { return d.EachRequest(ctx, q, each) })
+		if a.JSON || f.lines {
+			more, err := a.printItems(f.lines, func(each func(*read.Request) error) (bool, error) { return d.EachRequest(ctx, q, each) })
 			if err == nil && more {
 				fmt.Fprintf(a.Err, "permesso: showing the newest %d; --all shows the rest\n", q.Limit)
 			}
 			return err
 		}
 		found, more, err := d.History(ctx, q)
-		a.printHistory(found)
+		if err == nil || len(found) > 0 {
+			a.printHistory(found)
+		}
 		if err == nil && more {
 			fmt.Fprintf(a.Out, "showing the newest %d; --all shows the rest\n", len(found))
 		}
@@ -154,24 +157,61 @@ type historyItem struct {
 	EndedAt    *time.Time      `json:"ended_at"`
 }
 
-// printItems prints an array while its items are read, also after an error.
-func (a *app) printItems(items func(each func(*read.Request) error) (more bool, err error)) (more bool, err error) {
+// printList prints one array with --json, and otherwise the text of each item.
+func printList[T any](a *app, items []T, text func(T) string) error {
+	if a.JSON {
+		return a.Print(items, "")
+	}
+	for _, item := range items {
+		fmt.Fprintln(a.Out, text(item))
+	}
+	return nil
+}
+
+// itemPrinter prints items while they are read: one array, or a line for each.
+type itemPrinter struct {
+	out                    *bufio.Writer
+	before, between, after string
+}
+
+func (a *app) itemPrinter(lines bool) *itemPrinter {
 	out := bufio.NewWriterSize(a.Out, 64<<10)
-	before := "["
+	if lines {
+		return &itemPrinter{out, "", "\n", "\n"}
+	}
+	return &itemPrinter{out, "[", ",", "]\n"}
+}
+
+func (p *itemPrinter) print(item []byte) error {
+	_, _ = p.out.WriteString(p.before) // the next write returns its error, too
+	p.before = p.between
+	_, err := p.out.Write(item)
+	return err
+}
+
+// printItems prints items while they are read, also after an error.
+func (a *app) printItems(lines bool, items func(each func(*read.Request) error) (more bool, err error)) (more bool, err error) {
+	p := a.itemPrinter(lines)
 	more, err = items(func(r *read.Request) error {
 		b, err := json.Marshal(newHistoryItem(r), codec.Times())
 		if err != nil {
 			return err
 		}
-		_, err = out.WriteString(before + string(b))
-		before = ","
-		return err
+		return p.print(b)
 	})
-	if before == "[" {
-		_, _ = out.WriteString(before)
+	return more, cmp.Or(err, p.end())
+}
+
+// end ends the array, or the last line.
+func (p *itemPrinter) end() error {
+	switch p.before {
+	case "[":
+		_, _ = p.out.WriteString("[")
+	case "":
+		return nil
 	}
-	_, _ = out.WriteString("]\n")
-	return more, cmp.Or(err, out.Flush())
+	_, _ = p.out.WriteString(p.after)
+	return p.out.Flush()
 }
 
 func newHistoryItem(r *read.Request) historyItem {

@@ -167,7 +167,7 @@ func TestLongListIsOneJSONArray(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, 2, 5000} {
 		var out bytes.Buffer
-		_, err := (&app{&console.Console{Out: &out}}).printItems(numbered(n, func(int) {}))
+		_, err := (&app{&console.Console{Out: &out}}).printItems(false, numbered(n, func(int) {}))
 		require.NoError(t, err)
 		var items []historyItem
 		require.NoError(t, json.Unmarshal(out.Bytes(), &items))
@@ -184,7 +184,7 @@ func TestLongListIsPrintedWhileItIsRead(t *testing.T) {
 	const n = 100_000
 	out := &countingWriter{}
 	waiting := 0 // the most bytes that were made and not yet written
-	_, err := (&app{&console.Console{Out: out}}).printItems(numbered(n, func(i int) {
+	_, err := (&app{&console.Console{Out: out}}).printItems(false, numbered(n, func(i int) {
 		waiting = max(waiting, i*len(`{"request_id":"0"}`)-out.n)
 	}))
 	require.NoError(t, err)
@@ -192,7 +192,7 @@ func TestLongListIsPrintedWhileItIsRead(t *testing.T) {
 
 	out = &countingWriter{fail: os.ErrClosed}
 	read := 0
-	_, err = (&app{&console.Console{Out: out}}).printItems(numbered(n, func(i int) { read = i }))
+	_, err = (&app{&console.Console{Out: out}}).printItems(false, numbered(n, func(i int) { read = i }))
 	require.ErrorIs(t, err, os.ErrClosed)
 	require.Less(t, read, 1000, "the reader has gone")
 }

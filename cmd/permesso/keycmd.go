@@ -12,6 +12,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 )
 
@@ -115,23 +116,32 @@ func (a *app) keyList(ctx context.Context, d *control.Client, workspace string, 
 	if err != nil {
 		return err
 	}
-	shown := 0
+	if workspace != "" {
+		if err := console.CheckWorkspace(workspace, d.Workspaces); err != nil {
+			return err
+		}
+	}
+	shown := make([]*apikey.Key, 0, len(list.Keys))
 	for _, k := range list.Keys {
 		if !all && !k.RevokedAt.IsZero() || workspace != "" && k.Workspace != workspace {
 			continue
 		}
-		shown++
-		if err := a.Print(keyLineOf(k), keyText(k)); err != nil {
-			return err
-		}
+		shown = append(shown, k)
 	}
 	if list.Damaged > 0 {
 		fmt.Fprintf(a.Err, "permesso: %d unreadable keys; they are not accepted\n", list.Damaged)
 	}
-	if shown == 0 && !a.JSON {
+	if a.JSON {
+		lines := make([]keyLine, 0, len(shown))
+		for _, k := range shown {
+			lines = append(lines, keyLineOf(k))
+		}
+		return a.Print(lines, "")
+	}
+	if len(shown) == 0 {
 		fmt.Fprintln(a.Out, "No keys.")
 	}
-	return nil
+	return printList(a, shown, keyText)
 }
 
 func keyText(k *apikey.Key) string {

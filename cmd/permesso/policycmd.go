@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
@@ -35,22 +34,6 @@ func (a *app) policyCmd() *cobra.Command {
 	return group(&cobra.Command{Use: "policy", Short: "Show, explain and test the policy"},
 		a.policyRegistryCmd(), a.policyTableCmd(), a.policyCheckCmd(),
 		a.policyExplainCmd(), a.policyTestCmd(), a.policySimulateCmd(), a.policyPresetCmd())
-}
-
-// eachLine prints a text on a terminal, and JSON lines elsewhere or with --json.
-func eachLine[T any](a *app, text string, objects []T) error {
-	if !a.JSON && console.IsTerminal(a.Out) {
-		_, err := fmt.Fprint(a.Out, text)
-		return err
-	}
-	for _, o := range objects {
-		b, err := json.Marshal(o, json.Deterministic(true), codec.Times())
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(a.Out, "%s\n", b)
-	}
-	return nil
 }
 
 // columns is the width of a narrow terminal.
@@ -73,7 +56,7 @@ func writeWrapped(b *strings.Builder, head string, words []string) {
 	b.WriteString(line + "\n")
 }
 
-// registered is one line of policy registry --json.
+// registered is an item of policy registry --json.
 type registered struct {
 	Capability string        `json:"capability"`
 	Sentence   string        `json:"sentence"`
@@ -88,7 +71,7 @@ func (a *app) policyRegistryCmd() *cobra.Command {
 		Use: "registry", Short: "List the 13 capabilities", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			all := registry()
-			return eachLine(a, registryText(all), all)
+			return a.Print(all, strings.TrimSuffix(registryText(all), "\n"))
 		},
 	}
 }
@@ -122,7 +105,7 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// tableRow is one row of the table, and one line of policy table --json.
+// tableRow is one row of the table, and an item of policy table --json.
 type tableRow struct {
 	Level string   `json:"level"`
 	Allow []string `json:"allow"`
@@ -135,7 +118,7 @@ func (a *app) policyTableCmd() *cobra.Command {
 		Use: "table", Short: "Show what each autonomy level allows, asks and denies", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			rows := tableRows()
-			return eachLine(a, tableText(rows), rows)
+			return a.Print(rows, strings.TrimSuffix(tableText(rows), "\n"))
 		},
 	}
 }
@@ -234,6 +217,11 @@ func (a *app) explain(ctx context.Context, what, workspace string) error {
 	h, m, err := home.ReadMemory(a.Console)
 	if err != nil {
 		return err
+	}
+	if workspace != "" {
+		if err := console.CheckWorkspace(workspace, home.WorkspaceNames(h.Config)); err != nil {
+			return err
+		}
 	}
 	if b, err := a.ReadFile(what); err == nil {
 		ws, err := control.ChooseWorkspace(h, workspace)
@@ -364,7 +352,7 @@ func (a *app) policyTestCmd() *cobra.Command {
 	}
 }
 
-// testResult is one result of policy test --json.
+// testResult is an item of policy test --json.
 type testResult struct {
 	Name    string            `json:"name"`
 	OK      bool              `json:"ok"`
@@ -388,6 +376,7 @@ func (a *app) policyTest(file string) error {
 		return console.Fail(console.ExitError, "permesso policy test --help shows the format", "%s: %w", file, err)
 	}
 	failed := 0
+	results := make([]testResult, 0, len(all))
 	for _, c := range all {
 		o, err := runCase(h, c)
 		if err != nil {
@@ -396,7 +385,10 @@ func (a *app) policyTest(file string) error {
 		if !o.OK {
 			failed++
 		}
-		a.printOutcome(o)
+		results = append(results, o)
+	}
+	if err := printList(a, results, resultText); err != nil {
+		return err
 	}
 	if failed > 0 {
 		return console.Fail(console.ExitError, "permesso policy explain REQUEST.json shows the reasons", "%d of %d cases differ", failed, len(all))
@@ -457,19 +449,15 @@ func runCase(h *home.Home, c testCase) (testResult, error) {
 	}, nil
 }
 
-func (a *app) printOutcome(o testResult) {
-	if a.JSON {
-		_ = a.Print(o, "")
-		return
-	}
+func resultText(o testResult) string {
 	if o.OK {
-		fmt.Fprintf(a.Out, "ok    %s\n", chat.Escape(o.Name))
-		return
+		return "ok    " + chat.Escape(o.Name)
 	}
-	fmt.Fprintf(a.Out, "DIFF  %s: expected %s, got %s by %s\n", chat.Escape(o.Name), o.Expect, o.Got, ruledBy(o.Rule))
+	text := fmt.Sprintf("DIFF  %s: expected %s, got %s by %s", chat.Escape(o.Name), o.Expect, o.Got, ruledBy(o.Rule))
 	for _, r := range reasonTexts(o.Reasons) {
-		fmt.Fprintf(a.Out, "      %s\n", r)
+		text += "\n      " + r
 	}
+	return text
 }
 
 func (a *app) policySimulateCmd() *cobra.Command {
@@ -482,7 +470,7 @@ func (a *app) policySimulateCmd() *cobra.Command {
 	return c
 }
 
-// simulated is one difference.
+// simulated is one difference, an item of policy simulate --json.
 type simulated struct {
 	RequestID string            `json:"request_id"`
 	Workspace string            `json:"workspace"`
@@ -503,7 +491,7 @@ func (a *app) simulate(ctx context.Context, n int) error {
 	}
 	v := h.Viewer(m.Keys)
 	found, _, logErr := v.Requests(read.Query{Limit: n, Match: (*read.Request).Ended})
-	judged, differ := 0, 0
+	judged, differ := 0, []simulated{}
 	for _, x := range found {
 		k := x.Key
 		f, then, now := control.Rejudge(ctx, v, home.SettingsOf(h.Config), k, m.Judge)
@@ -514,15 +502,14 @@ func (a *app) simulate(ctx context.Context, n int) error {
 		if now.Outcome == then.Outcome {
 			continue
 		}
-		differ++
-		x := simulated{k.ID, k.Workspace, f.Tool, then.Outcome, now.Outcome, now.Rule, now.Reasons}
-		if err := a.Print(x, fmt.Sprintf("%s %s %s: %s then, %s now by %s\n      %s", approval.ShortID(k.ID), k.Workspace,
-			chat.Escape(f.Tool), then.Outcome, now.Outcome, ruledBy(now.Rule), strings.Join(reasonTexts(now.Reasons), "; "))); err != nil {
-			return err
-		}
+		differ = append(differ, simulated{k.ID, k.Workspace, f.Tool, then.Outcome, now.Outcome, now.Rule, now.Reasons})
 	}
+	err = printList(a, differ, func(x simulated) string {
+		return fmt.Sprintf("%s %s %s: %s then, %s now by %s\n      %s", approval.ShortID(x.RequestID), x.Workspace,
+			chat.Escape(x.Tool), x.Then, x.Now, ruledBy(x.Rule), strings.Join(reasonTexts(x.Reasons), "; "))
+	})
 	if !a.JSON {
-		fmt.Fprintf(a.Out, "%d of %d requests would be ruled differently\n", differ, judged)
+		fmt.Fprintf(a.Out, "%d of %d requests would be ruled differently\n", len(differ), judged)
 	}
-	return console.VerifyFirst(logErr)
+	return cmp.Or(err, console.VerifyFirst(logErr))
 }

@@ -59,10 +59,10 @@ func firstArgument(values []string) cobra.CompletionFunc {
 
 func (a *app) printPreset(name string, o presetOptions) error {
 	text, err := a.preset(name, o)
-	if err == nil {
-		_, err = fmt.Fprint(a.Out, text)
+	if err != nil {
+		return err
 	}
-	return err
+	return a.Print(map[string]string{"name": name, "text": text}, strings.TrimSuffix(text, "\n"))
 }
 
 // preset returns a preset's configuration, or its tests.

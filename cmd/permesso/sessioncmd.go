@@ -47,22 +47,24 @@ func (a *app) sessionList(ctx context.Context, d *control.Client, _ []string) er
 	if err != nil {
 		return err
 	}
+	lines := []sessionLine{}
 	for _, t := range list {
 		for _, s := range slices.Sorted(maps.Keys(t.Sessions)) {
-			l := sessionLine{t.Workspace, s, t.Autonomy, t.Sessions[s]}
-			name, says := t.Workspace, "no taint"
-			if s != "" {
-				name += " " + s
-			}
-			if len(l.Taints) > 0 {
-				says = strings.Join(l.Taints, ", ")
-			}
-			if err := a.Print(l, fmt.Sprintf("%s (%s): %s", chat.Escape(name), l.Autonomy, says)); err != nil {
-				return err
-			}
+			lines = append(lines, sessionLine{t.Workspace, s, t.Autonomy, t.Sessions[s]})
 		}
 	}
-	return nil
+	return printList(a, lines, sessionText)
+}
+
+func sessionText(l sessionLine) string {
+	name, says := l.Workspace, "no taint"
+	if l.SessionID != "" {
+		name += " " + l.SessionID
+	}
+	if len(l.Taints) > 0 {
+		says = strings.Join(l.Taints, ", ")
+	}
+	return fmt.Sprintf("%s (%s): %s", chat.Escape(name), l.Autonomy, says)
 }
 
 func (a *app) sessionClear(ctx context.Context, b control.ClearBody) error {

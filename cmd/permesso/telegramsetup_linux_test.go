@@ -596,8 +596,8 @@ approvers = ["ann"]
 	require.Equal(t, console.ExitError, code)
 	require.Contains(t, errs, "no workspace uses Telegram")
 	code, _, errs = run("--workspace", "four")
-	require.Equal(t, console.ExitUsage, code)
-	require.Contains(t, errs, `no workspace "four"`)
+	require.Equal(t, console.ExitError, code)
+	require.Contains(t, errs, "no workspace 'four'")
 	r.env[home.TelegramToken] = "123456789:hunter2-hunter2-hunter2"
 	code, _, errs = run()
 	require.Equal(t, console.ExitError, code)

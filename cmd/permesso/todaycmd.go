@@ -3,13 +3,10 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 )
@@ -34,9 +31,6 @@ func (a *app) today(ctx context.Context, d *control.Client, workspace, since str
 	}
 	if from.IsZero() {
 		from = home.StartOfDay(time.Now())
-	}
-	if workspace != "" && !slices.Contains(d.Workspaces, workspace) {
-		return console.Fail(console.ExitUsage, "workspaces: "+strings.Join(d.Workspaces, ", "), "unknown workspace %q", workspace)
 	}
 	day, err := d.Today(ctx, workspace, from)
 	if day == nil {

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os/signal"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -58,8 +56,10 @@ func (w *watch) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if w.workspace != "" && !slices.Contains(c.Workspaces, w.workspace) {
-		return console.Fail(console.ExitUsage, "workspaces: "+strings.Join(c.Workspaces, ", "), "no workspace %q", w.workspace)
+	if w.workspace != "" {
+		if err := console.CheckWorkspace(w.workspace, c.Workspaces); err != nil {
+			return err
+		}
 	}
 	if _, w.at, err = c.Entries(ctx, 0, w.workspace); err != nil {
 		return err

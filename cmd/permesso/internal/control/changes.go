@@ -110,16 +110,13 @@ func (s *Service) clientNamed(typed, workspace string) (string, error) {
 // ChooseWorkspace is the configured workspace with this name. "" is the only one.
 func ChooseWorkspace(h *home.Home, name string) (string, error) {
 	names := home.WorkspaceNames(h.Current())
-	hint := "workspaces: " + strings.Join(names, ", ")
 	switch {
 	case name == "" && len(names) == 1:
 		return names[0], nil
 	case name == "":
-		return "", console.Fail(console.ExitUsage, hint, "name one of the %d workspaces", len(names))
-	case !slices.Contains(names, name):
-		return "", console.Fail(console.ExitError, hint, "no workspace '%s' in the configuration", name)
+		return "", console.Fail(console.ExitUsage, "workspaces: "+strings.Join(names, ", "), "name one of the %d workspaces", len(names))
 	}
-	return name, nil
+	return name, console.CheckWorkspace(name, names)
 }
 
 // grant is the grant without its terms.
@@ -362,8 +359,8 @@ func (s *Service) pauseTarget(ctx context.Context, c *httpapi.Caller, ws string)
 		return ipc.AllWorkspaces, err
 	}
 	names, err := s.Home.Store.Workspaces(ctx)
-	if err == nil && !slices.Contains(names, ws) {
-		err = console.Fail(console.ExitError, "workspaces: "+strings.Join(names, ", "), "no workspace %q", ws)
+	if err == nil {
+		err = console.CheckWorkspace(ws, names)
 	}
 	return ws, err
 }

@@ -656,3 +656,37 @@ func TestDaemonThatEndedInAList(t *testing.T) {
 	require.Len(t, found, 2, "what is collected is collected anew")
 	require.NoError(t, c.Close())
 }
+
+// An approver learns nothing about workspaces that they may not see: these are as unknown as others.
+func TestUnseenWorkspacesAreUnknown(t *testing.T) {
+	h, k := newHome(t)
+	cfg := config.Default()
+	cfg.Workspaces["secret"] = cfg.Workspaces["default"]
+	h = home.New(cfg, h.Layout.Home)
+	a, _ := newConsole("1")
+	files, err := filesClient(a, h, k, func() error { return nil })
+	require.NoError(t, err)
+	serve(t, files.service, httpapi.Caller{Via: "socket", Workspaces: []string{"default"}}, "1")
+	remote, err := connect(t.Context(), a, h.Layout.Socket())
+	require.NoError(t, err)
+	for what, ask := range map[string]func(c *Client, ws string) error{
+		"waiting": func(c *Client, ws string) error { _, err := c.Waiting(t.Context(), ws); return err },
+		"history": func(c *Client, ws string) error {
+			_, _, err := c.History(t.Context(), HistoryQuery{Workspace: ws})
+			return err
+		},
+		"stats": func(c *Client, ws string) error {
+			_, err := c.Stats(t.Context(), HistoryQuery{Workspace: ws})
+			return err
+		},
+	} {
+		require.NoError(t, ask(remote, "default"), what)
+		for _, ws := range []string{"secret", "absent"} {
+			err := ask(remote, ws)
+			require.EqualError(t, err, "no workspace '"+ws+"'", what)
+			require.Equal(t, "workspaces: default", console.HintFor(err), what)
+		}
+		require.NoError(t, ask(files, "secret"), "%s: the operator sees it", what)
+		require.EqualError(t, ask(files, "absent"), "no workspace 'absent'", what)
+	}
+}

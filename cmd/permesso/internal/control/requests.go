@@ -91,7 +91,11 @@ type waitingQuery struct {
 var opWaiting = get("waiting", "/waiting", "Pending requests, oldest first", (*Service).waiting)
 
 func (s *Service) waiting(ctx context.Context, c *httpapi.Caller, in *waitingQuery) ([]waitingDoc, error) {
-	list, err := s.Viewer.Waiting(ctx, workspaces(c, in.Workspace))
+	names, err := s.workspaces(c, in.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.Viewer.Waiting(ctx, names)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +121,11 @@ type findQuery struct {
 var opFind = get("find", "/requests", "Find requests by the beginning of their id", (*Service).find)
 
 func (s *Service) find(ctx context.Context, c *httpapi.Caller, in *findQuery) ([]approval.Key, error) {
-	keys, err := s.Viewer.Find(ctx, workspaces(c, in.Workspace), in.Prefix)
+	names, err := s.workspaces(c, in.Workspace)
+	if err != nil {
+		return nil, nil // no such request, whatever the workspace
+	}
+	keys, err := s.Viewer.Find(ctx, names, in.Prefix)
 	return slices.DeleteFunc(keys, func(k approval.Key) bool { return !s.visible(c, k) }), err
 }
 
@@ -359,7 +367,10 @@ type historyEnd struct {
 // eachRequest calls each for the selected requests, newest first. It keeps them only if there
 // is a limit.
 func (s *Service) eachRequest(c *httpapi.Caller, in *HistoryQuery, each func(*read.Request) error) (end historyEnd, err error) {
-	q := in.of(c)
+	q, err := s.query(c, in)
+	if err != nil {
+		return end, err
+	}
 	if q.Limit == 0 {
 		err = s.Viewer.Each(q, each)
 	} else {
@@ -389,9 +400,10 @@ func (s *Service) serveHistory() httpapi.LocalOperation {
 
 const historyPath = "/history"
 
-// of selects what the caller may see.
-func (q *HistoryQuery) of(c *httpapi.Caller) read.Query {
-	return read.Query{Workspaces: workspaces(c, q.Workspace), Since: q.Since, Until: q.Until, Limit: q.Limit, Match: q.match}
+// query selects what the caller may see.
+func (s *Service) query(c *httpapi.Caller, q *HistoryQuery) (read.Query, error) {
+	names, err := s.workspaces(c, q.Workspace)
+	return read.Query{Workspaces: names, Since: q.Since, Until: q.Until, Limit: q.Limit, Match: q.match}, err
 }
 
 // statsDoc is statistics of requests.
@@ -403,7 +415,11 @@ type statsDoc struct {
 var opStats = get("stats", "/stats", "Statistics of requests and decisions", (*Service).stats)
 
 func (s *Service) stats(_ context.Context, c *httpapi.Caller, in *HistoryQuery) (d statsDoc, err error) {
-	d.Stats, err = s.Viewer.Stats(in.of(c))
+	q, err := s.query(c, in)
+	if err != nil {
+		return d, err
+	}
+	d.Stats, err = s.Viewer.Stats(q)
 	if errors.Is(err, audit.ErrDamaged) {
 		d.Damaged, err = err.Error(), nil
 	}
@@ -423,6 +439,10 @@ type todayDoc struct {
 }
 
 func (s *Service) today(ctx context.Context, c *httpapi.Caller, in *todayQuery) (d todayDoc, err error) {
+	names, err := s.workspaces(c, in.Workspace)
+	if err != nil {
+		return d, err
+	}
 	var grants []grant.Use
 	switch m, err := s.Memory(); {
 	case err == nil:
@@ -433,7 +453,7 @@ func (s *Service) today(ctx context.Context, c *httpapi.Caller, in *todayQuery) 
 	style := s.Home.Style()
 	style.Language = cmp.Or(c.Language, style.Language)
 	d.Day, err = s.Home.Day(ctx, s.Viewer, home.DayQuery{
-		Workspaces: workspaces(c, in.Workspace), Since: in.Since, Grants: grants, Style: style,
+		Workspaces: names, Since: in.Since, Grants: grants, Style: style,
 		May: func(ws string, p *approval.Pending) bool { return s.may(c, ws, p) },
 	})
 	if errors.Is(err, audit.ErrDamaged) {

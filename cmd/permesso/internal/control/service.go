@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -179,17 +180,25 @@ func (s *Service) name(c *httpapi.Caller, ws string) string {
 	return c.Person.Name
 }
 
-// workspaces are those of the caller; nil is all.
-func workspaces(c *httpapi.Caller, only string) []string {
+// workspaces are those of the caller, or the only one that is meant; nil is all. The operator may also name one that
+// is no longer configured, as long as it has a folder.
+func (s *Service) workspaces(c *httpapi.Caller, only string) ([]string, error) {
+	names := c.Workspaces
 	switch {
-	case only != "" && c.Sees(only):
-		return []string{only}
-	case only != "":
-		return []string{}
+	case only == "" && c.Operator:
+		return nil, nil
+	case only == "":
+		return names, nil
 	case c.Operator:
-		return nil
+		kept, err := s.Home.Store.Workspaces(context.Background())
+		if err != nil {
+			return nil, err
+		}
+		names = slices.Concat(kept, home.WorkspaceNames(s.Home.Current()))
+		slices.Sort(names)
+		names = slices.Compact(names)
 	}
-	return c.Workspaces
+	return []string{only}, console.CheckWorkspace(only, names)
 }
 
 // filesService is the service of a home that the command has locked. Without keys only

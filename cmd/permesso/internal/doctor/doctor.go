@@ -151,8 +151,10 @@ func (d *Doctor) findWorkspaces(only string) error {
 	}
 	slices.Sort(d.names)
 	d.names = slices.Compact(d.names)
-	if only != "" && !slices.Contains(d.names, only) {
-		return console.Fail(console.ExitError, "workspaces: "+strings.Join(d.names, ", "), "no workspace %q", only)
+	if only != "" {
+		if err := console.CheckWorkspace(only, d.names); err != nil {
+			return err
+		}
 	}
 	other := func(ws string) bool { return only != "" && ws != only }
 	d.names, d.withFolders = slices.DeleteFunc(d.names, other), slices.DeleteFunc(have, other)

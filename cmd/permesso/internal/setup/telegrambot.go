@@ -212,8 +212,10 @@ func SendTestMessages(ctx context.Context, a *console.Console, only string) erro
 	if err != nil {
 		return err
 	}
-	if _, ok := h.Config.Workspaces[only]; only != "" && !ok {
-		return noWorkspace(only)
+	if only != "" {
+		if err := console.CheckWorkspace(only, home.WorkspaceNames(h.Config)); err != nil {
+			return err
+		}
 	}
 	if h.Config.Telegram == nil {
 		return console.Fail(console.ExitError, "permesso telegram setup", "[channels.telegram] is not configured")

@@ -157,8 +157,8 @@ func RemoveWorkspace(a *console.Console, ws string, purge bool) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := h.Config.Workspaces[ws]; !ok {
-		return console.Fail(console.ExitError, "workspaces: "+strings.Join(home.WorkspaceNames(h.Config), ", "), "no workspace '%s' in the configuration", ws)
+	if err := console.CheckWorkspace(ws, home.WorkspaceNames(h.Config)); err != nil {
+		return err
 	}
 	if len(h.Config.Workspaces) == 1 {
 		return console.Fail(console.ExitError, "add another one first: permesso workspace add NAME", "'%s' is the only workspace", ws)
