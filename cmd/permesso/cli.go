@@ -266,6 +266,10 @@ func (a *app) root() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
+	root.AddCommand(
+		&cobra.Command{Use: "environment", Short: "Environment variables"}, // topics of permesso help
+		&cobra.Command{Use: "files", Short: "Files and folders"},
+	)
 	addCompletions(root, a.completions())
 	show := root.HelpFunc()
 	root.SetHelpFunc(func(c *cobra.Command, args []string) {

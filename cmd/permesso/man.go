@@ -3,10 +3,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,7 +43,77 @@ func writeMan(dir string) error {
 		return err
 	}
 	addAllHelp(root)
-	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Date: &date, Source: "permesso", Manual: "permesso"}, dir)
+	header := &doc.GenManHeader{Section: "1", Date: &date, Source: "permesso", Manual: "permesso"}
+	if err := doc.GenManTree(root, header, dir); err != nil {
+		return err
+	}
+	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
+	for _, page := range pages {
+		err = errors.Join(err, addSections(page, root))
+	}
+	return err
+}
+
+// addSections adds what all pages have to a page, above its last section, SEE ALSO.
+func addSections(page string, root *cobra.Command) error {
+	b, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	const last = ".SH SEE ALSO\n"
+	above, also, _ := strings.Cut(string(b), last)
+	var more strings.Builder
+	if filepath.Base(page) == "permesso.1" {
+		more.WriteString(".SH COMMANDS\n")
+		for _, c := range root.Commands() {
+			if c.IsAvailableCommand() {
+				more.WriteString(".TP\n.B " + roff(c.Name()) + "\n" + roff(c.Short) + "\n")
+			}
+		}
+	}
+	_, codes, _ := strings.Cut(helpTexts()["permesso"].Long, "Exit codes: ")
+	more.WriteString(".SH EXIT STATUS\n")
+	for code := range strings.SplitSeq(strings.Join(strings.Fields(codes), " "), "; ") {
+		number, means, _ := strings.Cut(strings.TrimSuffix(code, "."), " ")
+		more.WriteString(".TP\n.B " + roff(number) + "\n" + roff(means) + "\n")
+	}
+	more.WriteString(".SH ENVIRONMENT\n" + roffTable(helpTexts()["environment"].Long) + ".SH FILES\n" + roffTable(helpTexts()["files"].Long))
+	also = strings.TrimRight(also, "\n")
+	if also != "" {
+		also += ", "
+	}
+	return os.WriteFile(page, []byte(above+more.String()+last+also+"\\fBpermesso.toml(5)\\fP\n"), 0o644) //nolint:gosec // for every user
+}
+
+// roffTable writes lines of names and texts, in two columns, as tagged paragraphs. Other lines are headings.
+func roffTable(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		body := strings.TrimSpace(line)
+		name, says, two := strings.Cut(body, "  ")
+		switch indent := len(line) - len(strings.TrimLeft(line, " ")); {
+		case body == "":
+		case indent == 0:
+			b.WriteString(".PP\n" + roff(body) + "\n")
+		case indent > 2: // goes on
+			b.WriteString(roff(body) + "\n")
+		default:
+			b.WriteString(".TP\n.B " + roff(name) + "\n")
+			if two {
+				b.WriteString(roff(strings.TrimSpace(says)) + "\n")
+			}
+		}
+	}
+	return b.String()
+}
+
+// roff writes a text so that no part of it is a request or an escape.
+func roff(text string) string {
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "~", `\(ti`).Replace(text)
+	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
+		return `\&` + text
+	}
+	return text
 }
 
 func addAllHelp(c *cobra.Command) {
