@@ -146,7 +146,7 @@ func TestReadmeTenMinutes(t *testing.T) {
 		}
 	}
 	require.Len(t, before, 2)
-	require.Len(t, after, 4)
+	require.Len(t, after, 5)
 	require.Contains(t, serve, "permesso serve")
 
 	out, err := r.terminal(strings.Join(before, "\n")).CombinedOutput()
@@ -172,7 +172,7 @@ func TestReadmeTenMinutes(t *testing.T) {
 	out, err = r.terminal(script.String()).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	said := strings.Split(string(out), "== ")
-	require.Len(t, said, 5)
+	require.Len(t, said, 6)
 	require.Regexp(t, `(?m)^[0-9a-f]{8} · default · hello · `, said[2], "pending")
 	require.Contains(t, said[2], "May I say hello?", "show")
 	require.Contains(t, said[2], "Approved: hello", "approve")
@@ -182,6 +182,8 @@ func TestReadmeTenMinutes(t *testing.T) {
 	require.Contains(t, said[4], "added   workspace research", "workspace add")
 	require.Regexp(t, `(?m)^research · supervised · `, said[4], "workspace list")
 	require.Regexp(t, `(?m)^--mount type=bind,src=.*/ipc/research/requests,dst=/permesso/requests `, said[4], "mounts")
+	require.Contains(t, said[5], "May I note?", "tool add")
+	require.Contains(t, said[5], "the running daemon has loaded it", "tool add")
 
 	operation := readmeBlocks(t, "cmd/permesso/README.md", "Operation")
 	require.Len(t, operation, 1)
