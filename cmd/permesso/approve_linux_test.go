@@ -235,7 +235,7 @@ func TestShowReveal(t *testing.T) {
 	code, out, errs = h.run("", "show", id, "--reveal")
 	require.Equal(t, console.ExitUsage, code)
 	require.Empty(t, out)
-	require.Equal(t, "permesso: show --reveal needs a terminal, or --json\nhint: with --json it prints the request with its secrets\n", errs)
+	require.Equal(t, "permesso: show --reveal needs a terminal whose screen it can restore, or --json\nhint: with --json it prints the request with its secrets\n", errs)
 	requireReveals := func(n int) {
 		t.Helper()
 		code, out, errs := h.run("", "audit", "tail", "-n", "100")

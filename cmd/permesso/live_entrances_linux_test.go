@@ -70,6 +70,7 @@ func liveEntrances() map[string][]string {
 		"channels.telegram.":  {atTelegram},
 		"channels.email.":     {atReopened},
 		"channels.ntfy.":      {atReopened},
+		"webhooks.NAME.":      {atReopened},
 		"channels.email.from": {atEmail}, "channels.email.smtp.address": {atEmail}, "channels.email.sub_addressing": {atEmail},
 		"channels.email.maildir": {atEmail}, "channels.email.trust_relay": {atEmail}, "channels.email.authserv_id": {atEmail},
 	}

@@ -47,6 +47,7 @@ func (h *rig) inProcess(stdin string, args ...string) (code int, out, errs strin
 var withoutJSON = map[string]string{
 	"help": "text for people", "completion": "a group", "completion bash": "a script", "completion fish": "a script",
 	"completion powershell": "a script", "completion zsh": "a script",
+	"config edit": "an editor", "environment": "text for people", "files": "text for people",
 	"serve": "it runs, and writes a log", "demo": "a dialog", "init": "a dialog, and a file",
 	"desktop-notify": "it runs", "doctor probe": "a protocol of doctor", "email deliver": "it answers a mail server",
 	"email setup": "a dialog", "email test": "it waits for a person", "telegram setup": "it needs Telegram", "telegram test": "it needs Telegram",
@@ -67,7 +68,9 @@ var jsonLines = []string{
 	"session list", "session clear work", "pause work", "pause work", "resume work", "resume work", "pause", "resume",
 	"rule add --from {id}", "prune", "prune --dry-run", "backup {new}", "workspace add x", "workspace remove x",
 	"request say", "wait {id} --timeout 1ms", "cancel {id}", "decide", "decide --stdin", "deny {id} no", "approve {id2} --seen {seen2}", "history", "grants --all",
-	"sweep", "audit rotate-key",
+	"sweep", "audit rotate-key", "version", "today", "answer {id} yes", "ask {id} why", "change {id} less", "deny --all --workspace work --yes",
+	"approve {id} --wait --seen {seen}", "watch", "approver list", "approver add bob --email bob@example.org --workspace work", "approver remove bob",
+	"tool add more --command true --yes", "rule add --tool say --outcome ask", "webhook test ci", "webhook secret {secret}",
 }
 
 // requireOneValue holds for output that is empty after an error, or one JSON value.
@@ -95,7 +98,7 @@ func TestJSONIsOneValue(t *testing.T) {
 {"workspace":"work","request":{"tool_name":"say","request_data":{}},"expect":"ask"}`)
 	wrong := h.file("wrong.json", `{"workspace":"work","request":{"tool_name":"say","request_data":{}},"expect":"allow"}
 {"workspace":"work","request":{"tool_name":"say","request_data":{}},"expect":"allow"}`)
-	fill := strings.NewReplacer("{id}", ids[0], "{id2}", ids[1], "{seen2}", digestOf(h.layout, ids[1]), "{cases}", cases, "{wrong}", wrong, "{new}", filepath.Join(h.dir, "new"))
+	fill := strings.NewReplacer("{id}", ids[0], "{id2}", ids[1], "{seen2}", digestOf(h.layout, ids[1]), "{cases}", cases, "{wrong}", wrong, "{new}", filepath.Join(h.dir, "new"), "{secret}", filepath.Join(h.dir, "hook.secret"))
 	tried := map[string]bool{}
 	run := func(lines []string) {
 		for _, line := range lines {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io/fs"
 	"os"
@@ -159,10 +158,10 @@ func TestDumbTerminals(t *testing.T) {
 	id := h.ask(`{"tool_name":"say"}`)
 	h.awaitPending("default", id)
 	for _, row := range []struct {
-		env     string
-		escapes bool
-	}{{"TERM=xterm", true}, {"TERM=dumb", false}, {"NO_COLOR=1", false}} {
-		escapes := 0
+		env             string
+		escapes, colors bool
+	}{{"TERM=xterm", true, true}, {"TERM=dumb", false, false}, {"NO_COLOR=1", true, false}} {
+		escapes, colors := 0, 0
 		for _, line := range []string{"history", "doctor --quick", "status", "show " + id, "stats", "grants"} {
 			x := newTerminal(t).wide(100)
 			m := Main{In: x.program, Out: x.program, Err: x.program, Env: func(name string) string {
@@ -175,9 +174,11 @@ func TestDumbTerminals(t *testing.T) {
 			m.Run(t.Context(), append([]string{"--config", h.config, "--home", h.layout.Home}, strings.Fields(line)...))
 			_, _ = fmt.Fprintln(x.program, "— end —")
 			x.awaitText("— end —")
-			escapes += bytes.Count([]byte(x.String()), []byte{0x1b})
+			escapes += strings.Count(x.String(), "\x1b")
+			colors += len(regexp.MustCompile(`\x1b\[[0-9;]*m`).FindAllString(x.String(), -1))
 		}
 		require.Equal(t, row.escapes, escapes > 0, "%s: %d escape sequences", row.env, escapes)
+		require.Equal(t, row.colors, colors > 0, "%s: %d colors", row.env, colors)
 	}
 }
 

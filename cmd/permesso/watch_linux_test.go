@@ -172,8 +172,8 @@ func TestWatchLines(t *testing.T) {
 	require.NoError(t, x.cmd.Wait(), x.stderr())
 
 	code, out, errs := h.run("", "watch", "--workspace", "nowhere")
-	require.Equal(t, console.ExitUsage, code, errs)
-	require.Equal(t, "permesso: no workspace \"nowhere\"\nhint: workspaces: default, other\n", errs)
+	require.Equal(t, console.ExitError, code, errs)
+	require.Equal(t, "permesso: no workspace 'nowhere'\nhint: workspaces: default, other\n", errs)
 	require.Empty(t, out)
 	code, _, errs = h.run("", "watch", "--json")
 	require.Equal(t, console.ExitUsage, code, errs)

@@ -251,7 +251,7 @@ export const scenarios = {
     await page.locator('#note', { hasText: 'Taints cleared' }).waitFor()
     await page.waitForLoadState()
     assert.doesNotMatch(await card.innerText(), /stranger/)
-    const list = (await scene.site.operator('session', 'list', '--json')).split('\n').map((line) => JSON.parse(line))
+    const list = JSON.parse(await scene.site.operator('session', 'list', '--json'))
     assert.deepEqual(list.find((t) => t.workspace === 'taints').taints, [])
   },
 
