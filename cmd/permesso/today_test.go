@@ -95,7 +95,7 @@ func TestToday(t *testing.T) {
 	require.Zero(t, code, errs)
 	require.Contains(t, out, "No requests since")
 	code, _, errs = h.run("", "today", "--workspace", "other")
-	require.Equal(t, 2, code)
+	require.Equal(t, 1, code)
 	require.Contains(t, errs, "unknown workspace \"other\"\nhint: workspaces: personal, work")
 	code, _, errs = h.run("", "today", "--since", "yesterday")
 	require.Equal(t, 2, code)
