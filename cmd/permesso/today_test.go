@@ -96,7 +96,7 @@ func TestToday(t *testing.T) {
 	require.Contains(t, out, "No requests since")
 	code, _, errs = h.run("", "today", "--workspace", "other")
 	require.Equal(t, 1, code)
-	require.Contains(t, errs, "unknown workspace \"other\"\nhint: workspaces: personal, work")
+	require.Contains(t, errs, "no workspace 'other'\nhint: workspaces: personal, work")
 	code, _, errs = h.run("", "today", "--since", "yesterday")
 	require.Equal(t, 2, code)
 	require.Contains(t, errs, "--since \"yesterday\": not a time")
