@@ -180,7 +180,7 @@ func (a *app) requestCmd() *cobra.Command {
 				return console.Wrap(console.ExitError, err, "nothing was submitted: free space in the folder of requests, or tell the operator that its disk is full")
 			}
 			if _, folders := g.(client.Files); folders && err != nil && console.HintFor(err) == "" {
-				return console.Wrap(console.ExitError, err, "mount the folder into the sandbox; permesso mounts WORKSPACE prints the mounts")
+				return console.Wrap(console.ExitError, err, "mount the folder into the sandbox, as permesso mounts WORKSPACE prints it; or name it: --requests DIR --responses DIR")
 			}
 			if err != nil {
 				return withExitCode(err)
