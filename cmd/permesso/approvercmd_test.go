@@ -213,7 +213,7 @@ func TestConfigEditKeepsWhatCannotBeWritten(t *testing.T) {
 	code, _, errs := h.editConfig(h.configEditor(wrong))
 	require.Equal(t, console.ExitError, code)
 	require.Contains(t, errs, h.config+":8:1: unknown key")
-	require.Contains(t, errs, h.config+" is unchanged: the edited text has errors")
+	require.Contains(t, errs, h.config+" is unchanged: the text has errors")
 	require.Equal(t, wrong, keptCopy(t, h, errs))
 	h.requireConfig(growConfig)
 
@@ -227,9 +227,27 @@ func TestConfigEditKeepsWhatCannotBeWritten(t *testing.T) {
 
 	code, _, errs = h.editConfig(h.script("fails", `echo "# mine" >>"$1"; exit 3`))
 	require.Equal(t, console.ExitError, code)
-	require.Contains(t, errs, "exit status 3")
+	require.Contains(t, errs, "fails) ended with exit code 3\n")
 	require.Equal(t, growConfig+"# other\n# mine\n", keptCopy(t, h, errs))
 	h.requireConfig(growConfig + "# other\n")
+}
+
+// An editor that fails, or a broken file that is left as it is, leaves no copy behind.
+func TestConfigEditKeepsNoUnchangedCopy(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", growConfig)
+	code, _, errs := h.editConfig("false")
+	require.Equal(t, console.ExitError, code)
+	require.Equal(t, "permesso: "+h.config+" is unchanged: the editor (false) ended with exit code 1\nhint: run permesso config edit again\n", errs)
+	require.NoError(t, os.WriteFile(h.config, []byte("gaet = 1\n"+growConfig), 0o600))
+	code, out, errs := h.editConfig("true")
+	require.Equal(t, console.ExitError, code)
+	require.Empty(t, out)
+	require.Contains(t, errs, h.config+":1:1: unknown key")
+	require.Contains(t, errs, h.config+" is unchanged: the text has errors")
+	copies, err := filepath.Glob(filepath.Join(h.dir, ".edit-*"))
+	require.NoError(t, err)
+	require.Empty(t, copies)
 }
 
 // It mends a broken file, with and without a daemon, and follows a link to the file.
