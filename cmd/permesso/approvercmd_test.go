@@ -32,7 +32,10 @@ func TestApproverAdd(t *testing.T) {
 	code, out, errs := h.run("", "approver", "add", "bob", "--local", me.Username, "--telegram", "1002", "--email", "bob@example.org",
 		"--language", "it", "--workspace", "work", "--workspace", "home")
 	require.Zero(t, code, errs)
-	require.Equal(t, "added   approver bob to "+h.config+", for home, work\nthe running daemon has loaded it\n", out)
+	require.Equal(t, "added   approver bob to "+h.config+", for home, work\nthe running daemon has loaded it\n"+
+		"missing channels.email: permesso email setup\nmissing channels.telegram: permesso telegram setup\n"+
+		"missing workspaces.home.channels: permesso config edit, and add \"telegram\", \"email\"\n"+
+		"missing workspaces.work.channels: permesso config edit, and add \"telegram\", \"email\"\n", out)
 	want := strings.NewReplacer(`["ann"]`, `["ann", "bob"]`, "[workspaces.work]\n", "[workspaces.work]\napprovers = [\"bob\"]\n").Replace(twoWorkspaces) +
 		"\n[approvers.bob]\nlocal = " + me.Uid + "\ntelegram = 1002\nemail = \"bob@example.org\"\nlanguage = \"it\"\n"
 	h.requireConfig(want)

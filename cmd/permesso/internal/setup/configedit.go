@@ -145,7 +145,7 @@ func (e *editor) askAgain(ctx context.Context, wrong error) error {
 	for _, issue := range issues.Errors {
 		e.PrintIssue("", issue.Format(e.file))
 	}
-	invalid := console.Fail(console.ExitError, "mend it with permesso config edit", "the text has errors")
+	invalid := errors.New("the text has errors")
 	if !console.IsTerminal(e.In) {
 		return invalid
 	}
