@@ -39,7 +39,7 @@ type agentGate interface {
 }
 
 func (w *endpoint) flags(a *app, c *cobra.Command, timeout string) {
-	c.Flags().DurationVar(&w.timeout, "timeout", 0, timeout)
+	c.Flags().Var((*longDuration)(&w.timeout), "timeout", timeout)
 	c.Flags().StringVar(&w.requests, "requests", cmp.Or(a.Env("PERMESSO_REQUESTS"), client.DefaultRequests), "`folder` to write requests to")
 	c.Flags().StringVar(&w.responses, "responses", cmp.Or(a.Env("PERMESSO_RESPONSES"), client.DefaultResponses), "`folder` to read responses from")
 	run := c.RunE
@@ -180,7 +180,7 @@ func (a *app) requestCmd() *cobra.Command {
 				return console.Wrap(console.ExitError, err, "nothing was submitted: free space in the folder of requests, or tell the operator that its disk is full")
 			}
 			if _, folders := g.(client.Files); folders && err != nil && console.HintFor(err) == "" {
-				return console.Wrap(console.ExitError, err, "mount the folder into the sandbox; permesso mounts WORKSPACE prints the mounts")
+				return console.Wrap(console.ExitError, err, "mount the folder into the sandbox, as permesso mounts WORKSPACE prints it; or name it: --requests DIR --responses DIR")
 			}
 			if err != nil {
 				return withExitCode(err)
@@ -209,7 +209,7 @@ func (a *app) requestCmd() *cobra.Command {
 	fl.StringVar(&r.Rationale, "rationale", "", "reason for the request, as `text`")
 	fl.StringVar(&r.SessionID, "session", "", "session `id`")
 	fl.StringVar(&r.ActionType, "action-type", "", "exec_cmd, http_request, write_file, send_message or custom:`NAME`")
-	fl.DurationVar(&expires, "expires", 0, "expire the request after this long (default: the workspace's approval_timeout)")
+	fl.Var((*longDuration)(&expires), "expires", "expire the request after this long (default: the workspace's approval_timeout)")
 	fl.StringArrayVar(&r.Options, "option", nil, "answer `text` to choose from; may be repeated")
 	fl.StringVar(&r.Resubmits, "resubmits", "", "`id` of the request that this one replaces")
 	fl.BoolFunc("question", "ask an approver a question", func(string) error { r.Type = approval.TypeQuestion; return nil })

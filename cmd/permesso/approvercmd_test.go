@@ -32,7 +32,10 @@ func TestApproverAdd(t *testing.T) {
 	code, out, errs := h.run("", "approver", "add", "bob", "--local", me.Username, "--telegram", "1002", "--email", "bob@example.org",
 		"--language", "it", "--workspace", "work", "--workspace", "home")
 	require.Zero(t, code, errs)
-	require.Equal(t, "added   approver bob to "+h.config+", for home, work\nthe running daemon has loaded it\n", out)
+	require.Equal(t, "added   approver bob to "+h.config+", for home, work\nthe running daemon has loaded it\n"+
+		"missing channels.email: permesso email setup\nmissing channels.telegram: permesso telegram setup\n"+
+		"missing workspaces.home.channels: permesso config edit, and add \"telegram\", \"email\"\n"+
+		"missing workspaces.work.channels: permesso config edit, and add \"telegram\", \"email\"\n", out)
 	want := strings.NewReplacer(`["ann"]`, `["ann", "bob"]`, "[workspaces.work]\n", "[workspaces.work]\napprovers = [\"bob\"]\n").Replace(twoWorkspaces) +
 		"\n[approvers.bob]\nlocal = " + me.Uid + "\ntelegram = 1002\nemail = \"bob@example.org\"\nlanguage = \"it\"\n"
 	h.requireConfig(want)
@@ -213,7 +216,7 @@ func TestConfigEditKeepsWhatCannotBeWritten(t *testing.T) {
 	code, _, errs := h.editConfig(h.configEditor(wrong))
 	require.Equal(t, console.ExitError, code)
 	require.Contains(t, errs, h.config+":8:1: unknown key")
-	require.Contains(t, errs, h.config+" is unchanged: the edited text has errors")
+	require.Contains(t, errs, h.config+" is unchanged: the text has errors")
 	require.Equal(t, wrong, keptCopy(t, h, errs))
 	h.requireConfig(growConfig)
 
@@ -227,9 +230,27 @@ func TestConfigEditKeepsWhatCannotBeWritten(t *testing.T) {
 
 	code, _, errs = h.editConfig(h.script("fails", `echo "# mine" >>"$1"; exit 3`))
 	require.Equal(t, console.ExitError, code)
-	require.Contains(t, errs, "exit status 3")
+	require.Contains(t, errs, "fails) ended with exit code 3\n")
 	require.Equal(t, growConfig+"# other\n# mine\n", keptCopy(t, h, errs))
 	h.requireConfig(growConfig + "# other\n")
+}
+
+// An editor that fails, or a broken file that is left as it is, leaves no copy behind.
+func TestConfigEditKeepsNoUnchangedCopy(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", growConfig)
+	code, _, errs := h.editConfig("false")
+	require.Equal(t, console.ExitError, code)
+	require.Equal(t, "permesso: "+h.config+" is unchanged: the editor (false) ended with exit code 1\nhint: run permesso config edit again\n", errs)
+	require.NoError(t, os.WriteFile(h.config, []byte("gaet = 1\n"+growConfig), 0o600))
+	code, out, errs := h.editConfig("true")
+	require.Equal(t, console.ExitError, code)
+	require.Empty(t, out)
+	require.Contains(t, errs, h.config+":1:1: unknown key")
+	require.Contains(t, errs, h.config+" is unchanged: the text has errors")
+	copies, err := filepath.Glob(filepath.Join(h.dir, ".edit-*"))
+	require.NoError(t, err)
+	require.Empty(t, copies)
 }
 
 // It mends a broken file, with and without a daemon, and follows a link to the file.

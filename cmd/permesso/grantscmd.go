@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -107,7 +108,7 @@ func grantText(l grantLine) string {
 
 func (a *app) grantCmd() *cobra.Command {
 	var f control.GrantBody
-	var life time.Duration
+	life := longDuration(30 * 24 * time.Hour)
 	var from string
 	add := &cobra.Command{
 		Use: "add", Short: "Allow calls of a tool without asking", Args: patternArgs(0, &f.Command),
@@ -115,7 +116,7 @@ func (a *app) grantCmd() *cobra.Command {
 			if from != "" && f.Command == suggestPattern && len(pos) == 0 {
 				return a.suggest(cmd.Context(), from, "nothing is granted yet; to grant it:", "permesso", "grant", "add", "--from", from, "--command")
 			}
-			f.Life = life.String()
+			f.Life = time.Duration(life).String()
 			return a.ask(cmd.Context(), func(d *control.Client) error {
 				if err := chooseRequest(cmd.Context(), d, from, &f); err != nil {
 					return err
@@ -125,6 +126,11 @@ func (a *app) grantCmd() *cobra.Command {
 					return err
 				}
 				l := lineOf(grant.Use{Grant: *g}, time.Now())
+				if list, err := d.Grants(cmd.Context()); err == nil && slices.ContainsFunc(list, func(r grant.Use) bool {
+					return r.ID != g.ID && r.State(time.Now()) == "active" && reflect.DeepEqual(r.Terms, g.Terms)
+				}) {
+					a.Tell("permesso grants lists them; permesso revoke ID", "an active grant already allowed the same")
+				}
 				return a.Print(l, "granted "+g.ID+"\n"+l.Says)
 			})
 		},
@@ -139,7 +145,7 @@ func (a *app) grantCmd() *cobra.Command {
 	fl.StringVar(&f.Client, "client", "", "only requests with the API `key` of this id (default: the agent with the folder)")
 	fl.StringVar(&f.Session, "session", "", "only in this `session`")
 	fl.StringVar(&f.Reason, "reason", "", "reason, as `text`")
-	fl.DurationVar(&life, "for", 30*24*time.Hour, "how long the grant is valid")
+	fl.Var(&life, "for", "how long the grant is valid")
 	fl.IntVar(&f.Uses, "max-uses", 0, "allow at most `N` uses (0: no limit)")
 	return group(&cobra.Command{Use: "grant", Short: "Manage grants"}, add)
 }

@@ -138,6 +138,28 @@ func parseDuration(text string) (time.Duration, error) {
 	return d + more, err
 }
 
+// longDuration is the value of a flag that may have days.
+type longDuration time.Duration
+
+func (d *longDuration) Set(text string) error {
+	v, err := parseDuration(text)
+	*d = longDuration(v)
+	return err
+}
+
+func (d *longDuration) String() string {
+	v := time.Duration(*d)
+	switch {
+	case v == 0:
+		return "0" // no default is shown
+	case v%(24*time.Hour) != 0:
+		return v.String()
+	}
+	return fmt.Sprintf("%dd", v/(24*time.Hour))
+}
+
+func (d *longDuration) Type() string { return "duration" }
+
 // historyItem is an item of history --json. Unknown times are null.
 type historyItem struct {
 	RequestID  string          `json:"request_id"`

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -21,7 +22,8 @@ func (a *app) initCmd() *cobra.Command {
 		Use: "init", Short: "Create a first configuration and the state folder", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flags := []string{"workspace", "approver", "autonomy", "sandbox", "preset", "yes"}
-			ask := console.IsTerminal(a.In) && !slices.ContainsFunc(flags, cmd.Flags().Changed)
+			cmd.Flags().Visit(func(f *pflag.Flag) { b.Given = append(b.Given, f.Name) })
+			ask := console.IsTerminal(a.In) && !a.JSON && !slices.ContainsFunc(flags, cmd.Flags().Changed)
 			return setup.Init(cmd.Context(), a.Console, b, ask)
 		},
 	}

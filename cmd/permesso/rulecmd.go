@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,7 +43,47 @@ func (a *app) ruleCmd() *cobra.Command {
 	f.BoolVar(&o.write, "write", false, "write the rule into the configuration, after a question")
 	f.BoolVarP(&o.yes, "yes", "y", false, "with --write: ask no question")
 	completeFlags(add, map[string][]string{"outcome": ruleOutcomes})
-	return group(&cobra.Command{Use: "rule", Short: "Propose and add rules"}, add)
+	return group(&cobra.Command{Use: "rule", Short: "Propose, add and list rules"}, add, a.ruleListCmd())
+}
+
+// listedRule is an item of rule list --json.
+type listedRule struct {
+	Number  int            `json:"number"` // from 1, in the order of the file
+	Match   map[string]any `json:"match"`
+	Outcome string         `json:"outcome"`
+	Reason  string         `json:"reason"`
+}
+
+func (a *app) ruleListCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List configured rules", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			h, err := home.Load(a.Console)
+			if err != nil {
+				return err
+			}
+			all, t := []listedRule{}, a.Table("RULE", "OUTCOME", "MATCH", "REASON")
+			for i, r := range h.Config.Rules {
+				x := listedRule{Number: i + 1, Match: map[string]any{}, Outcome: r.Outcome.String(), Reason: r.Reason}
+				if r.Always {
+					x.Outcome = "always_" + x.Outcome
+				}
+				var match []string
+				for _, s := range h.Config.Settings {
+					if key, ok := strings.CutPrefix(s.Key, fmt.Sprintf("rules[%d].match.", x.Number)); ok && s.Line > 0 {
+						x.Match[key], match = s.Value, append(match, key+" = "+s.Text())
+					}
+				}
+				all = append(all, x)
+				t.Row(strconv.Itoa(x.Number), x.Outcome, strings.Join(match, ", "), chat.Escape(r.Reason))
+			}
+			if len(all) > 0 && !a.JSON {
+				t.Print()
+				return nil
+			}
+			return a.Print(all, "no rules: permesso policy table shows what each level of autonomy asks")
+		},
+	}
 }
 
 // printedProposal is what rule add --json prints.
@@ -134,6 +175,9 @@ func (a *app) writeRule(ctx context.Context, x printedProposal, lines string, ye
 	}
 	if h.Config.File == "" {
 		return console.Fail(console.ExitError, "run permesso init", "no configuration file")
+	}
+	if h.Config.HasRule(x.Rule) {
+		return console.Fail(console.ExitError, "permesso rule list shows the rules", "%s already has this rule", h.Config.File)
 	}
 	if !yes {
 		if _, _, ok := a.Terminal(); !ok || a.JSON {

@@ -1,17 +1,21 @@
 package main
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 )
 
 func (a *app) toolCmd() *cobra.Command {
-	return group(&cobra.Command{Use: "tool", Short: "Add tools for agents"}, a.toolAddCmd())
+	return group(&cobra.Command{Use: "tool", Short: "Add and list tools for agents"}, a.toolAddCmd(), a.toolListCmd())
 }
 
 func (a *app) toolAddCmd() *cobra.Command {
@@ -50,6 +54,43 @@ func (a *app) toolAddCmd() *cobra.Command {
 		_ = c.RegisterFlagCompletionFunc(name, completeType)
 	}
 	return c
+}
+
+// listedTool is an item of tool list --json.
+type listedTool struct {
+	Name       string `json:"tool_name"`
+	Capability string `json:"capability"` // "": none is stated
+	Runs       string `json:"runs"`       // a command, a method and its address, or none
+}
+
+func (a *app) toolListCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List configured tools, and what each runs", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			h, err := home.Load(a.Console)
+			if err != nil {
+				return err
+			}
+			all, t := []listedTool{}, a.Table("TOOL", "CAPABILITY", "RUNS")
+			for _, name := range slices.Sorted(maps.Keys(h.Config.Tools)) {
+				tool := h.Config.Tools[name]
+				x := listedTool{name, tool.Capability, tool.Handler.Kind}
+				switch x.Runs {
+				case "command":
+					x.Runs = strings.Join(tool.Handler.Argv, " ")
+				case "http":
+					x.Runs = tool.Handler.HTTP.Method + " " + tool.Handler.HTTP.URL
+				}
+				all = append(all, x)
+				t.Row(name, cmp.Or(x.Capability, "–"), chat.Escape(cmp.Or(x.Runs, "–")))
+			}
+			if len(all) > 0 && !a.JSON {
+				t.Print()
+				return nil
+			}
+			return a.Print(all, "no tools: permesso tool add")
+		},
+	}
 }
 
 // completeType completes NAME=TYPE.

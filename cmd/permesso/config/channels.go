@@ -35,6 +35,59 @@ func (s *section) channels() {
 	s.warnUnreachableEmail()
 	s.warnUnreachableTelegram()
 	s.warnUnconfiguredNtfy()
+	s.warnUnused()
+}
+
+// warnUnused warns of a channel that no workspace uses, and of approvers whom no message
+// reaches.
+func (s *section) warnUnused() {
+	s.each("channels", func(name string, sub *section) {
+		if !s.cfg.Uses(name) {
+			s.warn(sub.node.key, "channels."+name, "channels = ["+quote(name)+"] in [workspaces.NAME]", "channel %s is configured, but no workspace uses it", name)
+		}
+	})
+	s.each("workspaces", func(ws string, sub *section) {
+		for _, name := range s.cfg.Workspaces[ws].Approvers {
+			ids := s.cfg.Approvers[name].IDs
+			kinds := sortedKeys(ids)
+			if len(kinds) == 0 || ids[approval.EntranceLocal] != "" || slices.ContainsFunc(kinds, func(kind string) bool { return slices.Contains(s.cfg.Workspaces[ws].Channels, kind) }) {
+				continue
+			}
+			s.warn(sub.position("approvers"), "workspaces."+ws+".approvers", "channels = ["+quote(kinds[0])+"] in [workspaces."+ws+"]",
+				"approver %s is never asked in workspace %s: it does not use %s", quote(name), quote(ws), list(kinds))
+		}
+	})
+}
+
+// Uses reports whether a workspace uses a channel.
+func (c *Config) Uses(channel string) bool {
+	for _, w := range c.Workspaces {
+		if slices.Contains(w.Channels, channel) {
+			return true
+		}
+	}
+	return false
+}
+
+// MissingFor lists the keys without which an approver gets no message on a channel whose id
+// the approver has.
+func (c *Config) MissingFor(approver string) (keys []string) {
+	configured := map[string]bool{channelTelegram: c.Telegram != nil, channelEmail: c.Email != nil}
+	for _, channel := range sortedKeys(configured) {
+		if c.Approvers[approver].IDs[channel] == "" {
+			continue
+		}
+		if !configured[channel] {
+			keys = append(keys, "channels."+channel)
+		}
+		for _, ws := range sortedKeys(c.Workspaces) {
+			if w := c.Workspaces[ws]; slices.Contains(w.Approvers, approver) && !slices.Contains(w.Channels, channel) {
+				keys = append(keys, "workspaces."+ws+".channels")
+			}
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }
 
 // users yields the workspaces that use a channel, by name.

@@ -167,6 +167,23 @@ hint: put it into a separate file that only the daemon can read: password_file =
 	}
 }
 
+// A channel that no workspace uses, and an approver whom no message reaches, are told.
+func TestUnusedChannelWarnings(t *testing.T) {
+	const some = "[approvers.ann]\nemail = \"a@b.cc\"\n[workspaces.w]\napprovers = [\"ann\"]\n"
+	c, err := config.Parse("p.toml", []byte(some))
+	require.NoError(t, err)
+	require.Len(t, c.Warnings, 1)
+	require.Equal(t, "p.toml:4:1: approver \"ann\" is never asked in workspace \"w\": it does not use email\nhint: channels = [\"email\"] in [workspaces.w]", printed(c.Warnings[0].Format("p.toml")))
+	require.Equal(t, []string{"channels.email", "workspaces.w.channels"}, c.MissingFor("ann"))
+	c, err = config.Parse("p.toml", []byte(strings.Replace(some, "email =", "local = 7\nemail =", 1)))
+	require.NoError(t, err)
+	require.Empty(t, c.Warnings)
+	c, err = config.Parse("p.toml", []byte(some+"[channels.ntfy]\ntopic_file = \"/etc/topic\"\n"))
+	require.NoError(t, err)
+	require.Len(t, c.Warnings, 2)
+	require.Equal(t, "channel ntfy is configured, but no workspace uses it", c.Warnings[0].Message)
+}
+
 func TestEmailWarnings(t *testing.T) {
 	c, err := config.Parse("p.toml", []byte(strings.Replace(emailConfig, `email = "Ann@Human.Test"`, "local = 1", 1)))
 	require.NoError(t, err)

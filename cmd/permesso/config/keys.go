@@ -199,7 +199,7 @@ func workspaceKeys(languages valueType, languageHelp string) []Key {
 		{Name: "autonomy", Default: `"supervised"`, Help: "readonly, supervised, full", valueType: word(grant.Levels()...), shown: true},
 		{Name: "approvers", Help: "names from [approvers]; empty: only the local operator", Hint: `a list of names: approvers = ["ann"]`, valueType: listOf("list of names", anyText(), anyItem, ""), shown: true},
 		{Name: "agent_uid", Example: "1001", Help: "or [1001, 1002]: the agent's UID, if it is not in a container; it may not decide", Hint: uidHint, valueType: oneOrMore("UID, or list of UIDs", number(1, highestUID), numbers("", 1, highestUID, "whole numbers from 1 to 4294967294"))},
-		{Name: "channels", Example: `["telegram", "email"]`, Help: "also ask approvers there", Hint: `a list of names: channels = ["telegram"]`, valueType: listOf("list of names of channels", anyText(), anyItem, "")},
+		{Name: "channels", Example: `["telegram", "email", "ntfy"]`, Help: "also ask approvers there", Hint: `a list of names: channels = ["telegram"]`, valueType: listOf("list of names of channels", anyText(), anyItem, "")},
 		{Name: "telegram", Help: "a group, or one topic of it; default: each approver's private chat", Hint: "telegram = { chat_id = 123456789 }", valueType: tables(""), Keys: []Key{
 			{Name: "chat_id", Example: "-1001234567890", Help: "the numeric id of the chat", Hint: "the numeric id of the chat, without quotes", valueType: number(-1<<52, 1<<52)},
 			{Name: "thread_id", Example: "7", Help: "the number of the forum's topic", Hint: "the number of the forum's topic", valueType: number(1, 1<<31-1)},
@@ -299,7 +299,7 @@ func ruleKeys() []Key {
 			{Name: "target", instead: true, Example: `"api.example.org"`, Help: "the target that the card shows, or a list: paths, hosts or texts, by the capability", valueType: oneOrMoreTexts()},
 			{Name: "session", instead: true, Example: `"sess_1"`, Help: "the session, or a list", valueType: oneOrMoreTexts()},
 			{Name: "client", instead: true, Example: `"ws:default"`, Help: "the client: ws:WORKSPACE, or of an API key", valueType: oneOrMoreTexts()},
-			{Name: "args", instead: true, Example: `{ board = "team", count = { max = 3 } }`, Help: "conditions on the arguments, by their types: RULES.md", Hint: argsHint, valueType: tables(""), Keys: []Key{{Name: "ARGUMENT", valueType: conditionType(), Keys: conditionKeys()}}},
+			{Name: "args", instead: true, Example: `{ board = "team", count = { max = 3 } }`, Help: "conditions on the arguments, by their types: permesso config schema", Hint: argsHint, valueType: tables(""), Keys: []Key{{Name: "ARGUMENT", valueType: conditionType(), Keys: conditionKeys()}}},
 			{Name: "other_args", instead: true, Default: "true", Help: "false: a request with other arguments than those of args does not match", valueType: flag()},
 		}, windowKeys())},
 		{Name: "outcome", Example: `"ask"`, Help: "allow, ask, always_ask (no grant lifts it), deny", valueType: word("allow", "ask", "always_ask", "deny"), shown: true},

@@ -122,10 +122,11 @@ workspace = "plain"
 		{Tool: policy.Names{"bare"}, Workspace: policy.Names{"personal"}, Outcome: approval.Allow, Reason: "mine", Name: "rule 1"},
 		{Workspace: policy.Names{"plain"}, Outcome: approval.Deny, Name: "nothing here"},
 	}, c.Rules)
-	require.Len(t, c.Warnings, 1, "no person may approve in plain")
+	require.Len(t, c.Warnings, 2)
+	require.Contains(t, c.Warnings[0].Message, `approver "bob" is never asked in workspace "personal"`)
 	require.Equal(t, map[string]config.TelegramChat{"personal": {ChatID: -100123}}, c.TelegramChats)
 	require.Nil(t, c.Telegram)
-	require.Contains(t, c.Warnings[0].Message, `no person may approve in workspace "plain"`)
+	require.Contains(t, c.Warnings[1].Message, `no person may approve in workspace "plain"`)
 }
 
 func TestDefault(t *testing.T) {

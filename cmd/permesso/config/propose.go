@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode"
@@ -127,6 +128,16 @@ func quoteTOML(text string) string {
 	}
 	b.WriteByte('"')
 	return b.String()
+}
+
+// HasRule reports whether a rule of this configuration matches the same requests, with the same
+// outcome.
+func (c *Config) HasRule(lines string) bool {
+	r, err := c.Rule(lines)
+	return err == nil && slices.ContainsFunc(c.Rules, func(has policy.Rule) bool {
+		has.Name, has.Reason = r.Name, r.Reason
+		return reflect.DeepEqual(has, r)
+	})
 }
 
 // Rule reads the lines of one rule as a part of this configuration.

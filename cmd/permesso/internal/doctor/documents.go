@@ -325,6 +325,9 @@ func (d *Doctor) checkChannels(ctx context.Context) []Finding {
 		}
 	}
 	if channels == 0 {
+		if d.Config.Telegram != nil || d.Config.Email != nil || d.Config.Ntfy != nil {
+			return append(list, append(notice("a channel is configured, but no workspace uses it", "permesso config check says which"), d.checkUI()...)...)
+		}
 		return append(orOK(list, "no channels configured: approvers use the terminal or permesso approve"), d.checkUI()...)
 	}
 	return append(orOK(list, "every message was sent"), d.checkUI()...)

@@ -69,8 +69,30 @@ func AddApprover(a *console.Console, n config.NewApprover) error {
 	if err != nil {
 		return err
 	}
+	missing := []string{}
+	if after, err := home.Load(a); err == nil {
+		missing = append(missing, after.Config.MissingFor(n.Name)...)
+	}
 	text := fmt.Sprintf("added   approver %s to %s, for %s\n%s", n.Name, h.Config.File, strings.Join(n.Workspaces, ", "), daemon)
-	return a.Print(map[string]any{"approver": n.Name, "workspaces": n.Workspaces, "config": h.Config.File, "daemon": daemon}, text)
+	for _, key := range missing {
+		text += "\nmissing " + key + ": " + nextStep(key, n)
+	}
+	return a.Print(map[string]any{"approver": n.Name, "workspaces": n.Workspaces, "config": h.Config.File, "daemon": daemon, "missing": missing}, text)
+}
+
+// nextStep says how a missing key is added.
+func nextStep(key string, n config.NewApprover) string {
+	if channel, ok := strings.CutPrefix(key, "channels."); ok {
+		return "permesso " + channel + " setup"
+	}
+	var list []string
+	if n.Telegram != "" {
+		list = append(list, `"telegram"`)
+	}
+	if n.Email != "" {
+		list = append(list, `"email"`)
+	}
+	return "permesso config edit, and add " + strings.Join(list, ", ")
 }
 
 // chosen are the workspaces of these names; without names the only one.

@@ -23,6 +23,7 @@ type editor struct {
 	*console.Console
 	file string // the configuration
 	copy string // private, beside it
+	old  []byte // what was copied
 }
 
 // errUnchanged ends an edit that changed nothing.
@@ -54,7 +55,13 @@ func RunEditor(ctx context.Context, a *console.Console) error {
 	case errors.Is(err, errUnchanged):
 		return errors.Join(os.Remove(e.copy), a.Print(map[string]any{"config": file, "changed": false}, "unchanged "+file))
 	case err != nil && e.copy != "":
-		return console.Fail(console.ExitError, console.Hints(console.HintFor(err), "your text is in "+e.copy), "%s is unchanged: %w", file, err)
+		hint := console.HintFor(err)
+		if text, failed := os.ReadFile(e.copy); failed == nil && bytes.Equal(text, e.old) {
+			err = errors.Join(err, os.Remove(e.copy))
+		} else {
+			hint = console.Hints(hint, "your text is in "+e.copy)
+		}
+		return console.Fail(console.ExitError, hint, "%s is unchanged: %w", file, err)
 	case err != nil:
 		return err
 	}
@@ -78,10 +85,10 @@ func (e *editor) edit(ctx context.Context, old []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if bytes.Equal(text, old) {
+		_, err = home.Reader(e.Console).Parse(e.file, text)
+		if err == nil && bytes.Equal(text, old) {
 			return nil, errUnchanged
 		}
-		_, err = home.Reader(e.Console).Parse(e.file, text)
 		if err == nil {
 			return text, nil
 		}
@@ -102,20 +109,31 @@ func (e *editor) makeCopy(text []byte) error {
 	if err != nil {
 		return err
 	}
-	e.copy = f.Name()
+	e.copy, e.old = f.Name(), text
 	_, err = f.Write(text)
 	return errors.Join(err, f.Close())
 }
 
 // open runs the editor on the terminal of this program.
 func (e *editor) open() error {
-	name := cmp.Or(e.Env("VISUAL"), e.Env("EDITOR"), "vi")
+	given := cmp.Or(e.Env("VISUAL"), e.Env("EDITOR"))
+	name := cmp.Or(given, "vi")
 	cmd := osexec.Command("/bin/sh", "-c", name+` "$1"`, "sh", e.copy) //nolint:noctx // Ctrl-C is the editor's
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.In, e.Out, e.Err
-	if err := cmd.Run(); err != nil {
-		return console.Fail(console.ExitError, "set VISUAL or EDITOR", "%s: %w", name, err)
+	err := cmd.Run()
+	hint := "run permesso config edit again"
+	if given == "" {
+		hint = "set VISUAL or EDITOR"
 	}
-	return nil
+	switch ended, ok := errors.AsType[*osexec.ExitError](err); {
+	case err == nil:
+		return nil
+	case ok && ended.Exited():
+		return console.Fail(console.ExitError, hint, "the editor (%s) ended with exit code %d", name, ended.ExitCode())
+	case ok:
+		return console.Fail(console.ExitError, hint, "the editor (%s) was stopped", name)
+	}
+	return console.Fail(console.ExitError, hint, "the editor (%s) did not start: %w", name, err)
 }
 
 // askAgain prints what is wrong, and returns an error if the person gives up.
@@ -127,7 +145,7 @@ func (e *editor) askAgain(ctx context.Context, wrong error) error {
 	for _, issue := range issues.Errors {
 		e.PrintIssue("", issue.Format(e.file))
 	}
-	invalid := errors.New("the edited text has errors")
+	invalid := errors.New("the text has errors")
 	if !console.IsTerminal(e.In) {
 		return invalid
 	}

@@ -31,11 +31,12 @@ import (
 // Options is the input of init, from flags or answers.
 type Options struct {
 	config.ExampleOptions
-	TypedApprover string // NAME or NAME:UID, as it was typed
-	Sandbox       string // how the agent runs
-	Preset        string // "": none
-	Project       string // its folder
-	Person        string // its email address
+	TypedApprover string   // NAME or NAME:UID, as it was typed
+	Sandbox       string   // how the agent runs
+	Preset        string   // "": none
+	Project       string   // its folder
+	Person        string   // its email address
+	Given         []string // the names of the flags that were given
 	// PresetText returns the lines of a preset.
 	PresetText func(b Options) (string, error)
 }
@@ -61,14 +62,21 @@ func Init(ctx context.Context, a *console.Console, b Options, ask bool) error {
 	if err != nil {
 		return err
 	}
+	b.TypedApprover = cmp.Or(b.TypedApprover, ownName())
+	if err := b.complete(); err != nil {
+		return err
+	}
 	_, err = os.Lstat(file)
 	kept := err == nil
+	says := a.Out
+	if a.JSON {
+		says = io.Discard
+	}
 	p := &prompter{in: a.In, out: a.Out}
 	if kept && b.Preset != "" {
 		return console.Fail(console.ExitUsage, "permesso policy preset "+b.Preset+" prints the lines to add", "%s exists already", file)
 	}
 	if !kept {
-		b.TypedApprover = cmp.Or(b.TypedApprover, ownName())
 		if ask {
 			if err := p.ask(ctx, &b); err != nil {
 				return err
@@ -82,15 +90,22 @@ func Init(ctx context.Context, a *console.Console, b Options, ask bool) error {
 	if kept {
 		verb = "kept    "
 	}
-	fmt.Fprintln(a.Out, verb+file)
+	fmt.Fprintln(says, verb+file)
 	a.ConfigFlag = file
-	h, err := initHome(a)
+	h, err := initHome(a, says)
 	if err != nil {
 		return err
 	}
 	ws := b.Workspace
 	if _, ok := h.Config.Workspaces[ws]; !ok {
 		ws = home.WorkspaceNames(h.Config)[0]
+	}
+	result := initResult{Config: file, Home: h.Layout.Home, Workspace: ws, Kept: kept, NotApplied: []string{}, Requests: h.Layout.Requests(ws), Responses: h.Layout.Responses(ws)}
+	if kept {
+		result.NotApplied = b.tellNotApplied(a, h)
+	}
+	if a.JSON {
+		return a.Print(result, "")
 	}
 	if err := printNext(a, h, ws, b.Sandbox); err != nil {
 		return err
@@ -102,6 +117,39 @@ func Init(ctx context.Context, a *console.Console, b Options, ask bool) error {
 		return err
 	}
 	return offerTelegram(ctx, a, p, ws)
+}
+
+// initResult is what init --json prints.
+type initResult struct {
+	Config     string   `json:"config"`
+	Home       string   `json:"home"`
+	Workspace  string   `json:"workspace"`
+	Kept       bool     `json:"kept"`        // the configuration existed already
+	NotApplied []string `json:"not_applied"` // flags without an effect on a kept configuration
+	Requests   string   `json:"requests"`
+	Responses  string   `json:"responses"`
+}
+
+// tellNotApplied says which flags have no effect on a configuration that was kept, and which
+// command does what they mean.
+func (b *Options) tellNotApplied(a *console.Console, h *home.Home) []string {
+	flags, commands := []string{}, []string{}
+	for _, x := range [][2]string{
+		{"workspace", "permesso workspace add " + b.Workspace},
+		{"approver", "permesso approver add " + b.Approver + " --local " + b.UID},
+		{"autonomy", "permesso config edit"},
+		{"project", "permesso policy preset"},
+		{"person", "permesso policy preset"},
+	} {
+		_, exists := h.Config.Workspaces[b.Workspace]
+		if slices.Contains(b.Given, x[0]) && (x[0] != "workspace" || !exists) {
+			flags, commands = append(flags, "--"+x[0]), append(commands, x[1])
+		}
+	}
+	if len(flags) > 0 {
+		a.Tell(strings.Join(slices.Compact(commands), "; "), "%s was kept, so not applied: %s", h.Config.File, strings.Join(flags, ", "))
+	}
+	return flags
 }
 
 // offerTelegram goes on into telegram setup, if the person accepts.
@@ -234,7 +282,7 @@ func configToWrite(a *console.Console) (string, error) {
 	return "", console.Fail(console.ExitUsage, "permesso init --config FILE", "HOME is not set")
 }
 
-func initHome(a *console.Console) (*home.Home, error) {
+func initHome(a *console.Console, says io.Writer) (*home.Home, error) {
 	h, err := home.Load(a)
 	if err != nil {
 		return nil, err
@@ -248,9 +296,9 @@ func initHome(a *console.Console) (*home.Home, error) {
 	}
 	did := "created"
 	if notYet == nil {
-		did = "kept"
+		did = "kept   "
 	}
-	fmt.Fprintf(a.Out, "%s %s\n", did, h.Layout.Home)
+	fmt.Fprintf(says, "%s %s\n", did, h.Layout.Home)
 	return h, nil
 }
 
@@ -308,7 +356,7 @@ type prompter struct {
 
 // ask asks the questions, and repeats a question after an invalid answer.
 func (p *prompter) ask(ctx context.Context, b *Options) error {
-	fmt.Fprintln(p.out, "Five questions. Press Enter for the answer in brackets. Nothing is written before the last one.")
+	fmt.Fprintln(p.out, "Some questions. Press Enter for the answer in brackets. Nothing is written before the last one.")
 	for _, q := range []struct {
 		text  string
 		value *string

@@ -66,6 +66,7 @@ func (t *Tool) Run(ctx context.Context) error {
 	if err := t.complete(); err != nil {
 		return err
 	}
+	t.adviseRelative()
 	if t.Print {
 		return t.Console.Print(t.result, strings.TrimSuffix(t.result.Lines, "\n"))
 	}
@@ -346,6 +347,30 @@ func (t *Tool) complete() error {
 		return withoutPosition(err)
 	}
 	return nil
+}
+
+// adviseRelative warns of what is relative: a run has a new empty folder, and no grant names
+// such a target.
+func (t *Tool) adviseRelative() {
+	relative := func(text string) bool { return !filepath.IsAbs(text) }
+	if target := t.New.Target; t.New.Capability == "fs:write" && target != "" && !strings.HasPrefix(target, "{") && relative(target) {
+		t.Console.Tell("begin --target with /", "--target %q is relative: no grant can name it", target)
+	}
+	var given map[string]any
+	_ = json.Unmarshal([]byte(t.Try), &given) // the trial reports what is wrong with it
+	for _, name := range slices.Sorted(maps.Keys(t.New.Args)) {
+		if t.New.Args[name].Type != facts.TypePath {
+			continue
+		}
+		if text, ok := given[name].(string); ok && relative(text) {
+			t.Console.Tell("give the whole path", "--try: %s is relative: a tool runs in a new empty folder, which is then removed", name)
+		}
+		for _, word := range t.New.Argv[min(1, len(t.New.Argv)):] {
+			if before, _, ok := strings.Cut(word, "{"+name+"}"); ok && before != "" && !strings.HasPrefix(before, "-") && relative(before) {
+				t.Console.Tell("begin it with /", "--command: %s is relative: a tool runs in a new empty folder, which is then removed", word)
+			}
+		}
+	}
 }
 
 // sampleOf are values of the types of arguments.
