@@ -333,6 +333,8 @@ type Paused struct {
 	Pause   ipc.Pause `json:"pause"`
 	Already bool      `json:"already"`
 	Claims  int       `json:"claims"` // running or interrupted
+	// Others are pauses in the same workspaces.
+	Others []ipc.Pause `json:"others,omitempty"`
 }
 
 var opPause = post("pause", "/pauses", "Pause executions", (*Service).pause)
@@ -394,6 +396,12 @@ func (s *Service) Pause(ctx context.Context, c *httpapi.Caller, ws, reason strin
 	if now, ok := s.Home.Store.Paused(name); ok {
 		out.Pause = now
 	}
+	if out.Others, err = s.Home.Store.Pauses(); err != nil {
+		return out, err
+	}
+	out.Others = slices.DeleteFunc(out.Others, func(p ipc.Pause) bool {
+		return p.Workspace == name || name != ipc.AllWorkspaces && p.Workspace != ipc.AllWorkspaces
+	})
 	out.Claims, err = s.countClaims(ctx, name)
 	return out, err
 }
