@@ -170,7 +170,7 @@ var incidentTable = []incidentRow{
 	{"approve {id} --seen {seen} --wait", asks("0 ^Approved: say.*said").but(inStopped, "1 no daemon")},
 	{"deny --all --workspace idle --yes", asks("0 ")},
 	{"cancel {id} --operator", operates("0 ^Cancelled: say")},
-	{"watch --workspace nowhere", asks("2 nowhere")},
+	{"watch --workspace nowhere", asks("2 nowhere").but(inStopped, "1 the daemon of .* is not running")},
 	{"today", asks("0 requests")},
 	{"webhook test ci", configures("1 ci")},
 	{"webhook secret {new}", same("0 ")},
