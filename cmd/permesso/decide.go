@@ -234,7 +234,7 @@ func (a *app) showAndAsk(ctx context.Context, typed string, ans *decide.Input) (
 // are left out.
 func cardToAsk(style chat.Style, s control.Story) string {
 	style.Foot = s.Foot
-	card := style.Card(s.Waiting.Pending)
+	card := cardOf(style, s.Waiting.Pending)
 	if s.Waiting.Pending.Type != approval.TypeQuestion {
 		card.Menu = nil
 	}

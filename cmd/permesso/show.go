@@ -49,7 +49,7 @@ func (a *app) show(ctx context.Context, d *control.Client, typed string) error {
 	default:
 		style := d.Style()
 		style.Foot = s.Foot
-		a.showCard(style.Card(s.Waiting.Pending))
+		a.showCard(cardOf(style, s.Waiting.Pending))
 		if line := style.ProposeRule(s.Waiting.Pending); line != "" {
 			fmt.Fprintln(a.Out, line)
 		}
@@ -68,6 +68,21 @@ func revealStory(ctx context.Context, d *control.Client, k approval.Key) (s cont
 		return s, err
 	}
 	return d.Story(ctx, k, true)
+}
+
+// cardOf is the card of what waits, with the commands that answer it.
+func cardOf(style chat.Style, p *approval.Pending) chat.Card {
+	card := style.Card(p)
+	if p.Type != approval.TypeQuestion {
+		return card
+	}
+	what := "TEXT"
+	if len(p.Options) > 0 {
+		what = "N|TEXT"
+	}
+	card.Menu = card.Menu[:len(card.Menu)-1] // a terminal takes no replies
+	card.Typed = "→ permesso answer " + chat.Escape(p.ShortID) + " " + what + "  /  permesso deny " + chat.Escape(p.ShortID)
+	return card
 }
 
 // showCard prints a card, and why a person is asked.
@@ -100,7 +115,7 @@ func (a *app) reveal(ctx context.Context, typed string) error {
 		}
 		style := d.Style()
 		style.Reveal = true
-		card = style.Card(w.Pending).String()
+		card = cardOf(style, w.Pending).String()
 		return nil
 	})
 	if err != nil {
@@ -203,7 +218,9 @@ func (a *app) showAsked(story control.Story, about *approval.Pending, s chat.Sty
 		}
 	}
 	what := read.Request{Tool: about.ToolName, ActionType: about.ActionType, Target: s.Redacted(about, about.Target)}
-	a.printFact("what", toolAndTarget(&what))
+	if what.Kind() != "" { // a question has none
+		a.printFact("what", toolAndTarget(&what))
+	}
 	a.printFact("args", s.Result(about, about.RequestData)) // no one consents to it now
 	for _, text := range []string{about.Agent.Title, about.Agent.Preview, about.Agent.Rationale} {
 		if text != "" {

@@ -69,3 +69,23 @@ func TestPausesNameEachOther(t *testing.T) {
 	h.must("resume", "default")
 	require.JSONEq(t, `{"ended":null,"paused":[]}`, h.must("resume", "--json"))
 }
+
+// A question's card names the command that answers it, and nothing that is true of actions only.
+func TestShowQuestion(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", askAll)
+	d := h.serve()
+	d.awaitLog(`"message":"serving"`)
+	id := h.ask(`{"type":"question","title":"Which?","options":["main","next"]}`)
+	h.awaitPending("default", id)
+	out := h.must("show", id)
+	require.Contains(t, out, "→ permesso answer "+id[:8]+" N|TEXT  /  permesso deny "+id[:8]+"\n")
+	require.Contains(t, out, `2 "next"`)
+	require.NotContains(t, out, "reply to this message")
+	require.NotContains(t, out, "dangerous writes")
+	h.must("answer", id, "2")
+	h.response(id)
+	out = h.must("show", id)
+	require.Contains(t, out, "answer:   next")
+	require.NotContains(t, out, "what:")
+}
