@@ -524,19 +524,42 @@ type keyQuery struct {
 type RevokedKey struct {
 	ID     string `json:"id"`
 	Result string `json:"result"`
+	// Waiting is how many requests that were made with the key still wait.
+	Waiting int `json:"waiting"`
 }
 
 var opKeyRevoke = del("key-revoke", "/keys/{id}", "Revoke a key of the HTTP API", (*Service).revokeKey).forOperator()
 
-func (s *Service) revokeKey(_ context.Context, c *httpapi.Caller, in *keyQuery) (RevokedKey, error) {
+func (s *Service) revokeKey(ctx context.Context, c *httpapi.Caller, in *keyQuery) (RevokedKey, error) {
 	ring := s.Home.Keyring(s.Keys)
 	k, err := ring.Find(in.ID)
 	if err != nil {
 		return RevokedKey{}, err
 	}
-	if !k.RevokedAt.IsZero() {
-		return RevokedKey{k.ID, "no-op"}, nil
+	out := RevokedKey{ID: k.ID, Result: "no-op"}
+	if k.RevokedAt.IsZero() {
+		out.Result = "revoked"
+		k.RevokedAt, k.RevokedBy = time.Now().UTC(), c.Person.Name
+		if err := ring.Save(k, store.Replace); err != nil {
+			return out, err
+		}
 	}
-	k.RevokedAt, k.RevokedBy = time.Now().UTC(), c.Person.Name
-	return RevokedKey{k.ID, "revoked"}, ring.Save(k, store.Replace)
+	list, _ := s.Viewer.Waiting(ctx, []string{k.Workspace}) // the key is revoked, whatever waits
+	for _, w := range list {
+		if w.Pending.ClientID == k.ClientID() {
+			out.Waiting++
+		}
+	}
+	return out, nil
+}
+
+// keyEnded says when and by whom the key of a client was revoked, "" if it was not.
+func (s *Service) keyEnded(client string) string {
+	keys, _, _ := s.Home.Keyring(s.Keys).All() // without them a card does not say it
+	for _, k := range keys {
+		if k.ClientID() == client && !k.RevokedAt.IsZero() {
+			return "revoked at " + k.RevokedAt.Local().Format(time.DateTime) + " by " + chat.Escape(k.RevokedBy)
+		}
+	}
+	return ""
 }
