@@ -176,10 +176,12 @@ func (r renderer) joinReasons(reasons []approval.Reason) string {
 // why says why a person is asked, which codes are not possible, and what "always" would
 // have allowed.
 func (r renderer) why() []string {
-	lines := r.reasonTexts(outcomeReasons(r.p.Ruling))
-	if r.p.Type == approval.TypeQuestion {
-		return lines
+	if r.p.Type == approval.TypeQuestion { // nothing writes
+		ruling := r.p.Ruling
+		ruling.Reasons = slices.DeleteFunc(slices.Clone(ruling.Reasons), func(x approval.Reason) bool { return x.Code == "dangerous_writes" })
+		return r.reasonTexts(outcomeReasons(ruling))
 	}
+	lines := r.reasonTexts(outcomeReasons(r.p.Ruling))
 	change := slices.DeleteFunc(slices.Clone(r.p.Ruling.Change), func(c approval.Reason) bool { return c.Code == "raise_autonomy" })
 	if len(change) > 0 {
 		lines = append(lines, r.ToChange+": "+r.joinReasons(change))

@@ -49,6 +49,9 @@ type Request struct {
 	DecidedAt  time.Time // when the daemon logged the decision; zero: not decided
 	EndedAt    time.Time // zero: not yet
 
+	// Undone is the verdict of a decision that is not carried out yet; "": none.
+	Undone approval.Verdict
+
 	complete bool // the request's first entry was read
 }
 
@@ -155,12 +158,26 @@ func (v *Viewer) addOutcome(r *Request) {
 		return
 	}
 	rec, err := v.Record(context.Background(), r.Key)
+	if err == nil && rec == nil && r.Status == StatusPending {
+		v.addUndone(r)
+	}
 	if err != nil || rec == nil || rec.EndedAt.Before(r.Asked()) {
 		return // no record, or that of an earlier request with this id
 	}
 	r.Status, r.EndedAt = rec.Status, rec.EndedAt
 	if d := v.OpenDecision(r.Key, rec.Decision); d != nil {
 		r.By, r.ByID, r.Via, r.DecidedAt = d.DecidedBy, d.DecidedByID, d.Via, d.DecidedAt
+	}
+}
+
+// addUndone adds a decision that is not carried out yet: the log has it when it is.
+func (v *Viewer) addUndone(r *Request) {
+	w, err := v.Pending(r.Key)
+	if err != nil || w == nil {
+		return
+	}
+	if d, _ := v.Decided(context.Background(), *w); d != nil {
+		r.Undone, r.By, r.ByID, r.Via, r.DecidedAt = d.Verdict, d.DecidedBy, d.DecidedByID, d.Via, d.DecidedAt
 	}
 }
 

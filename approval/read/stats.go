@@ -89,6 +89,9 @@ func (t *Tally) add(r *Request) {
 
 // approvedBy reports whether the person approved, whatever the outcome was.
 func approvedBy(r *Request) bool {
+	if r.Undone != "" {
+		return r.Undone == approval.Approved
+	}
 	switch r.Status {
 	case approval.StatusApproved, approval.StatusFailed, approval.StatusInterrupted, StatusRunning,
 		approval.StatusExpired: // approved in time, but the daemon was down

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -142,6 +143,9 @@ func withExitCode(err error) error {
 		{client.ErrNoFolder, console.ExitError, "mount it into the sandbox: permesso mounts WORKSPACE prints the mounts; or name it: --requests DIR"},
 		{client.ErrIDConflict, console.ExitNotRun, "submit it again with a new id"},
 	} {
+		if r, ok := errors.AsType[*client.Refused](err); ok && r.Status == http.StatusUnauthorized {
+			no.hint = "the gate does not know the key in PERMESSO_KEY, or it was revoked; on the host, permesso key create WORKSPACE creates a key"
+		}
 		if errors.Is(err, no.is) {
 			return console.Wrap(no.code, err, no.hint)
 		}
@@ -225,6 +229,9 @@ type submittedRequest struct {
 
 // compose completes a request and checks it as the daemon will.
 func (a *app) compose(r *approval.Request, args []string, data string) (err error) {
+	if r.ToolName == "" && r.ActionType == "" && r.Type != approval.TypeQuestion {
+		return console.Fail(console.ExitUsage, "permesso request --help", "request needs TOOL, --action-type or --question")
+	}
 	r.RequestID = cmp.Or(r.RequestID, client.NewID())
 	if r.RequestData, err = a.arguments(args, data); err != nil {
 		return err

@@ -158,7 +158,7 @@ func TestApproveWithoutAnAnswer(t *testing.T) {
 	x.press("\x04") // Ctrl-D
 	code, errs := exit()
 	require.Equal(t, console.ExitRefused, code)
-	require.Equal(t, "permesso: nothing decided: no answer\nhint: permesso deny "+id+" denies the request\n", errs)
+	require.Equal(t, "permesso: nothing was decided: no answer\nhint: permesso deny "+id+" denies the request\n", errs)
 	x.awaitText("Approve? [y/N] \n")
 	h.requireUndecided(id)
 }
@@ -199,8 +199,9 @@ func TestApproveIsInterrupted(t *testing.T) {
 	exit := x.run(ctx, h, "approve", id)
 	x.awaitText("Approve? [y/N] ")
 	interrupt()
-	code, _ := exit()
-	require.Equal(t, console.ExitError, code)
+	code, errs := exit()
+	require.Equal(t, console.ExitRefused, code)
+	require.Equal(t, "permesso: nothing was decided: no answer\nhint: permesso deny "+id+" denies the request\n", errs)
 	h.requireUndecided(id)
 }
 

@@ -77,6 +77,9 @@ func (a *app) printFound(id string, status approval.Status, text string, unknown
 		code = console.ExitFailed
 	case "":
 		f.Status, f.Found, code, hint = nil, "already decided", console.ExitRefused, "it may still run; permesso wait "+id+", or on the host permesso show "+id+", says how it ends"
+		if text != "" {
+			hint = ""
+		}
 		if unknown {
 			f.Found, hint = "unknown", "no such request, or its response was removed"
 		}
@@ -99,7 +102,8 @@ func (a *app) cancelWaiting(ctx context.Context, typed, reason string) error {
 			return console.Fail(console.ExitRefused, "permesso deny "+typed, "only the operator of the daemon can cancel a pending request")
 		}
 		var in decide.Input
-		w, err := findWaiting(ctx, c, typed, &in)
+		known, err := findStory(ctx, c, typed, &in)
+		w := known.Waiting
 		if errors.Is(err, decide.ErrUnknown) {
 			return a.printFound(typed, "", "", true)
 		}
@@ -118,7 +122,12 @@ func (a *app) cancelWaiting(ctx context.Context, typed, reason string) error {
 			if s, err := c.Story(ctx, in.Key, false); err == nil && s.Record != nil {
 				status = s.Record.Status
 			}
-			return a.printFound(in.Key.ID, status, "", false)
+			text := ""
+			if status == "" && w != nil && known.Decision != nil {
+				who, why := notDone(c, in.Key.Workspace, known.Decision, known.Running)
+				text = "already decided: " + strings.TrimSuffix(who+"; "+why, "; ")
+			}
+			return a.printFound(in.Key.ID, status, text, false)
 		}
 		return err
 	})

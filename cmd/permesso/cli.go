@@ -52,7 +52,19 @@ func (m Main) Run(ctx context.Context, args []string) int {
 	if err == nil {
 		return console.ExitOK
 	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = interrupted(err)
+	}
 	return a.report(explainUsage(c, err))
+}
+
+// interrupted is the error of a command that a signal ended.
+func interrupted(err error) error {
+	code := console.ExitError
+	if e, ok := errors.AsType[*console.Error](err); ok {
+		code = e.Code
+	}
+	return console.Fail(code, console.HintFor(err), "interrupted")
 }
 
 // report prints each of joined errors with its hint, and returns the exit code.

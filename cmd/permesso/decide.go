@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -210,7 +211,7 @@ func (a *app) showAndAsk(ctx context.Context, typed string, ans *decide.Input) (
 	card, question := "", ""
 	err = a.ask(ctx, func(c *control.Client) error { // closed before the person reads: it may lock HOME
 		s, err := findStory(ctx, c, typed, ans)
-		if err != nil || s.Waiting == nil {
+		if err != nil || s.Waiting == nil || s.Decision != nil {
 			return err
 		}
 		style := c.Style()
@@ -234,7 +235,7 @@ func (a *app) showAndAsk(ctx context.Context, typed string, ans *decide.Input) (
 // are left out.
 func cardToAsk(style chat.Style, s control.Story) string {
 	style.Foot = s.Foot
-	card := style.Card(s.Waiting.Pending)
+	card := cardOf(style, s.Waiting.Pending)
 	if s.Waiting.Pending.Type != approval.TypeQuestion {
 		card.Menu = nil
 	}
@@ -273,7 +274,8 @@ type deciding struct {
 // the beginning of one.
 func (a *app) decide(ctx context.Context, typed string, ans decide.Input, how deciding) error {
 	return a.ask(ctx, func(c *control.Client) error {
-		w, err := findWaiting(ctx, c, typed, &ans)
+		s, err := findStory(ctx, c, typed, &ans)
+		w := s.Waiting
 		if err == nil && how.options && w != nil && ans.Verdict == approval.Answered && w.Pending.Type == approval.TypeQuestion {
 			ans.Text, err = chooseOption(w.Pending, ans.Text)
 		}
@@ -284,10 +286,16 @@ func (a *app) decide(ctx context.Context, typed string, ans decide.Input, how de
 			return err
 		}
 		d, err := c.Decide(ctx, ans)
+		if errors.Is(err, decide.ErrDecided) && w != nil && s.Decision != nil {
+			return refusedFor(c, s, err)
+		}
 		if err != nil {
 			return explainRefused(err, typed, w)
 		}
 		if how.wait == untilEnd && a.JSON {
+			if who, why := notDone(c, ans.Key.Workspace, d, false); why != "" {
+				a.Tell("", "%s; %s", who, why)
+			}
 			return a.awaitRun(ctx, c, ans.Key, how.wait)
 		}
 		text := confirmation(c, d, w)
@@ -302,6 +310,16 @@ func (a *app) decide(ctx context.Context, typed string, ans decide.Input, how de
 	})
 }
 
+// refusedFor adds to a refusal what became of the decision that counts.
+func refusedFor(c *control.Client, s control.Story, err error) error {
+	_, why := notDone(c, s.Waiting.Pending.SourceGroup, s.Decision, s.Running)
+	hint := "a recorded decision stays"
+	if why != "" {
+		err = fmt.Errorf("%w; %s", err, why)
+	}
+	return console.Wrap(console.ExitRefused, err, hint)
+}
+
 // explainRefused adds to a refusal the command that is right.
 func explainRefused(err error, typed string, w *approval.StoredPending) error {
 	switch {
@@ -314,16 +332,8 @@ func explainRefused(err error, typed string, w *approval.StoredPending) error {
 	return err
 }
 
-// findWaiting returns the pending that a decision is about, nil if there is none, and sets
-// the decision's key and digest.
-func findWaiting(
-	ctx context.Context, c *control.Client, typed string, ans *decide.Input,
-) (*approval.StoredPending, error) {
-	s, err := findStory(ctx, c, typed, ans)
-	return s.Waiting, err
-}
-
-// findStory also returns what the daemon keeps besides the pending. Without a digest the
+// findStory returns what the daemon keeps of the request that a decision is about, and sets the
+// decision's key and digest. Without a digest the
 // decision is about exactly the pending that was read; the beginning of its digest becomes
 // the digest.
 func findStory(ctx context.Context, c *control.Client, typed string, ans *decide.Input) (s control.Story, err error) {

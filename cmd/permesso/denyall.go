@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
@@ -28,7 +28,7 @@ type deniedItem struct {
 
 // denyAll denies what is pending in a workspace, each request as it was listed.
 func (a *app) denyAll(ctx context.Context, f denyAll, reason string) error {
-	var list []approval.StoredPending
+	var list []control.Waiting
 	var lines []string
 	err := a.ask(ctx, func(c *control.Client) (err error) { // closed before the person reads: it may lock HOME
 		if f.workspace == "" {
@@ -38,6 +38,7 @@ func (a *app) denyAll(ctx context.Context, f denyAll, reason string) error {
 			return err
 		}
 		list, err = c.Waiting(ctx, f.workspace)
+		list = slices.DeleteFunc(list, func(w control.Waiting) bool { return w.Decision != nil })
 		for _, w := range list {
 			lines = append(lines, c.Style().Line(w.Pending))
 		}
@@ -67,7 +68,7 @@ func (a *app) denyAll(ctx context.Context, f denyAll, reason string) error {
 }
 
 // denyListed denies each request. One that was decided meanwhile is told, and is no error.
-func (a *app) denyListed(ctx context.Context, c *control.Client, list []approval.StoredPending, reason string) error {
+func (a *app) denyListed(ctx context.Context, c *control.Client, list []control.Waiting, reason string) error {
 	var items []deniedItem
 	var failed error
 	denied := 0

@@ -262,13 +262,17 @@ func (a *app) printHistory(found []*read.Request) {
 		beginnings[approval.ShortID(r.Key.ID)]++
 	}
 	for _, r := range found {
+		status := string(r.Status)
+		if r.Undone != "" {
+			status = strings.ReplaceAll(string(r.Undone), "_", " ") + ", held"
+		}
 		id := approval.ShortID(r.Key.ID)
 		if beginnings[id] > 1 {
 			id = r.Key.ID
 		}
 		t.Row(
 			r.Asked().Local().Format(time.DateTime), id, r.Key.Workspace,
-			toolAndTarget(r), string(r.Status), whoDecided(r), durations(r),
+			toolAndTarget(r), status, whoDecided(r), durations(r),
 		)
 	}
 	t.Print()

@@ -170,7 +170,7 @@ var incidentTable = []incidentRow{
 	{"approve {id} --seen {seen} --wait", asks("0 ^Approved: say.*said").but(inStopped, "1 nothing was decided")},
 	{"deny --all --workspace idle --yes", asks("0 ").but(inOther, "1 no workspace 'idle'")},
 	{"cancel {id} --operator", operates("0 ^Cancelled: say").but(inOther, "6 only the operator of the daemon")},
-	{"watch --workspace nowhere", asks("1 no workspace 'nowhere'").but(tellsKey, "")},
+	{"watch --workspace nowhere", asks("1 no workspace 'nowhere'").but(inStopped, "1 the daemon of .* is not running")},
 	{"today", asks("0 requests")},
 	{"webhook test ci", same("[12] ")},
 	{"webhook secret {new}", same("0 ")},

@@ -27,7 +27,13 @@ func (a *app) keyCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.Print(r, r.Result)
+			text := r.Result
+			if r.Waiting == 1 {
+				text += "\n1 request of this key still waits: permesso pending"
+			} else if r.Waiting > 1 {
+				text += fmt.Sprintf("\n%d requests of this key still wait: permesso pending", r.Waiting)
+			}
+			return a.Print(r, text)
 		}),
 	})
 }

@@ -40,6 +40,8 @@ func (a *app) awaitRun(ctx context.Context, c *control.Client, k approval.Key, h
 			fmt.Fprintln(a.Out, "It runs: "+hint+".")
 		}
 		return nil
+	case ctx.Err() != nil:
+		return console.Fail(console.ExitError, hint, "interrupted: the request is approved; its end is unknown")
 	case err != nil:
 		return console.Wrap(console.ExitError, fmt.Errorf("the request is approved; its end is unknown: %w", err), hint)
 	}

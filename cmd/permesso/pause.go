@@ -11,6 +11,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/ipc"
 )
 
 func (a *app) pauseCmd() *cobra.Command {
@@ -50,6 +51,12 @@ func (a *app) pause(ctx context.Context, pos []string, reason string) error {
 		if p.Already {
 			text = "already " + home.PauseLine(p.Pause)
 		}
+		for _, other := range p.Others {
+			text += "\nalso " + home.PauseLine(other) + ": permesso resume"
+			if other.Workspace != ipc.AllWorkspaces {
+				text += " " + other.Workspace
+			}
+		}
 		if p.Claims > 0 {
 			text += fmt.Sprintf("\n%d already running or interrupted: see permesso status", p.Claims)
 		}
@@ -57,19 +64,28 @@ func (a *app) pause(ctx context.Context, pos []string, reason string) error {
 	})
 }
 
+// resumedItem is what resume --json prints: the pause that has ended, and those that stay.
+type resumedItem struct {
+	Ended  *ipc.Pause  `json:"ended"`
+	Paused []ipc.Pause `json:"paused"`
+}
+
 func (a *app) resume(ctx context.Context, pos []string) error {
 	return a.askBare(ctx, func(d *control.Client) error {
 		name := strings.Join(pos, "")
 		r, err := d.Resume(ctx, name)
+		if r.Left == nil {
+			r.Left = []ipc.Pause{}
+		}
 		switch {
 		case err != nil:
 			return err
 		case !r.Paused && r.Still != nil:
 			return console.Fail(console.ExitError, "permesso resume without a workspace ends the pause of everything", "%s is not paused by name: %s", name, home.PauseLine(*r.Still))
 		case !r.Paused:
-			return a.Print(struct{}{}, "not paused")
+			return a.Print(resumedItem{Paused: r.Left}, "not paused")
 		case r.Still != nil:
-			return a.Print(r.Pause, "resumed, but still "+home.PauseLine(*r.Still))
+			return a.Print(resumedItem{&r.Pause, r.Left}, "resumed, but still "+home.PauseLine(*r.Still))
 		}
 		text := "resumed: paused requests run"
 		if name == "" && len(r.Left) > 0 {
@@ -78,6 +94,6 @@ func (a *app) resume(ctx context.Context, pos []string) error {
 				text += " " + p.Workspace
 			}
 		}
-		return a.Print(r.Pause, text)
+		return a.Print(resumedItem{&r.Pause, r.Left}, text)
 	})
 }

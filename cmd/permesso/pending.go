@@ -16,6 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/ipc"
 )
 
 func (a *app) pendingCmd() *cobra.Command {
@@ -48,12 +49,50 @@ type waitingItem struct {
 	AskedAt   time.Time `json:"asked_at"`
 	ExpiresAt time.Time `json:"expires_at"`
 	SHA256    string    `json:"pending_sha256"`
+
+	Decision *undone `json:"decision"` // null: none
 }
 
-func (a *app) printPending(d *control.Client, list []approval.StoredPending, all bool, limit int) error {
+// undone is a decision that is not carried out yet, in JSON.
+type undone struct {
+	Verdict   approval.Verdict `json:"verdict"`
+	By        string           `json:"decided_by"`
+	DecidedAt time.Time        `json:"decided_at"`
+	RunBefore *time.Time       `json:"run_before"`
+	Held      bool             `json:"held"` // by a pause
+}
+
+// undoneOf is d in JSON.
+func undoneOf(c *control.Client, workspace string, d *approval.Decision) *undone {
+	if d == nil {
+		return nil
+	}
+	return &undone{d.Verdict, d.DecidedBy, d.DecidedAt, timeOrNil(d.RunBefore), d.Approved && c.PauseOf(workspace) != nil}
+}
+
+// notDone says what was decided, and why it is not carried out yet.
+func notDone(c *control.Client, workspace string, d *approval.Decision, running bool) (who, why string) {
+	who = strings.ReplaceAll(string(d.Verdict), "_", " ") + " by " + chat.Escape(d.DecidedBy)
+	pause := c.PauseOf(workspace)
+	switch {
+	case running:
+		return who, "it was started and has not ended"
+	case d.Approved && pause != nil:
+		resume := "permesso resume"
+		if pause.Workspace != ipc.AllWorkspaces {
+			resume += " " + pause.Workspace
+		}
+		return who, "held by the pause until " + resume + ", or " + d.RunBefore.Local().Format(time.TimeOnly) + " when it expires"
+	case !c.Served:
+		return who, "takes effect when the daemon starts"
+	}
+	return who, ""
+}
+
+func (a *app) printPending(d *control.Client, list []control.Waiting, all bool, limit int) error {
 	now, style := time.Now(), d.Style()
 	if !all {
-		list = slices.DeleteFunc(list, func(w approval.StoredPending) bool { return !now.Before(w.Pending.ExpiresAt) })
+		list = slices.DeleteFunc(list, func(w control.Waiting) bool { return !now.Before(w.Pending.ExpiresAt) })
 	}
 	more := 0
 	if !all && limit > 0 && len(list) > limit {
@@ -63,7 +102,7 @@ func (a *app) printPending(d *control.Client, list []approval.StoredPending, all
 		items := make([]waitingItem, 0, len(list))
 		for _, w := range list {
 			p := w.Pending
-			items = append(items, waitingItem{p.RequestID, p.ShortID, p.SourceGroup, p.ToolName, style.Redacted(p, p.Summary), p.Timestamp, p.ExpiresAt, w.SHA256})
+			items = append(items, waitingItem{p.RequestID, p.ShortID, p.SourceGroup, p.ToolName, style.Redacted(p, p.Summary), p.Timestamp, p.ExpiresAt, w.SHA256, undoneOf(d, p.SourceGroup, w.Decision)})
 		}
 		return a.Print(items, "")
 	}
@@ -74,7 +113,13 @@ func (a *app) printPending(d *control.Client, list []approval.StoredPending, all
 		fmt.Fprintln(a.Out, "⏸ "+home.PauseLine(p))
 	}
 	for _, w := range list {
-		fmt.Fprintln(a.Out, style.Line(w.Pending))
+		line := style.Line(w.Pending)
+		if w.Decision != nil {
+			who, why := notDone(d, w.Pending.SourceGroup, w.Decision, false)
+			why, _, _ = strings.Cut(why, " until ")
+			line += " · " + strings.TrimSuffix(who+", "+why, ", ")
+		}
+		fmt.Fprintln(a.Out, line)
 	}
 	if more > 0 {
 		fmt.Fprintf(a.Out, "showing %d of %d; --all shows the rest\n", limit, limit+more)

@@ -70,7 +70,7 @@ var jsonLines = []string{
 	"request say", "wait {id} --timeout 1ms", "cancel {id}", "decide", "decide --stdin", "deny {id} no", "approve {id2} --seen {seen2}", "history", "grants --all",
 	"sweep", "audit rotate-key", "version", "today", "answer {id} yes", "ask {id} why", "change {id} less", "deny --all --workspace work --yes",
 	"approve {id} --wait --seen {seen}", "watch", "approver list", "approver add bob --email bob@example.org --workspace work", "approver remove bob",
-	"tool add more --command true --yes", "rule add --tool say --outcome ask", "webhook test ci", "webhook secret {secret}",
+	"tool add more --command true --yes", "tool list", "rule list", "rule add --tool say --outcome ask", "webhook test ci", "webhook secret {secret}",
 }
 
 // requireOneValue holds for output that is empty after an error, or one JSON value.

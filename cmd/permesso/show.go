@@ -39,20 +39,17 @@ func (a *app) show(ctx context.Context, d *control.Client, typed string) error {
 	case err != nil:
 		return err
 	case s.Record != nil && a.JSON:
-		return errors.Join(a.printDocument(s.Record, nil, s.Timeline), s.Damaged)
+		return errors.Join(a.printDocument(s.Record, nil, nil, s.Timeline), s.Damaged)
 	case s.Record != nil:
 		a.showRecord(d.Style(), s)
 	case s.Waiting == nil:
 		return console.Wrap(console.ExitRefused, decide.ErrUnknown, "it is being settled now: try again")
 	case a.JSON:
-		return errors.Join(a.printDocument(s.Waiting.Pending, s.Waiting, s.Timeline), s.Damaged)
+		return errors.Join(a.printDocument(s.Waiting.Pending, s.Waiting, undoneOf(d, k.Workspace, s.Decision), s.Timeline), s.Damaged)
 	default:
 		style := d.Style()
 		style.Foot = s.Foot
-		a.showCard(style.Card(s.Waiting.Pending))
-		if line := style.ProposeRule(s.Waiting.Pending); line != "" {
-			fmt.Fprintln(a.Out, line)
-		}
+		a.showWaiting(d, style, s)
 	}
 	a.printTimeline(s.Timeline)
 	if s.Waiting != nil {
@@ -68,6 +65,39 @@ func revealStory(ctx context.Context, d *control.Client, k approval.Key) (s cont
 		return s, err
 	}
 	return d.Story(ctx, k, true)
+}
+
+// showWaiting prints the card of what waits: for a decision, or for it to be carried out.
+func (a *app) showWaiting(d *control.Client, style chat.Style, s control.Story) {
+	p := s.Waiting.Pending
+	card := cardOf(style, p)
+	if s.Decision != nil {
+		card.Menu, card.Typed, card.Why = nil, "", nil
+	}
+	a.showCard(card)
+	switch line := style.ProposeRule(p); {
+	case s.Decision != nil:
+		who, why := notDone(d, p.SourceGroup, s.Decision, s.Running)
+		fmt.Fprintln(a.Out, "decision: "+strings.TrimSuffix(who+"; "+why, "; "))
+	case line != "":
+		fmt.Fprintln(a.Out, line)
+	}
+	a.printFact("key", s.KeyEnded)
+}
+
+// cardOf is the card of what waits, with the commands that answer it.
+func cardOf(style chat.Style, p *approval.Pending) chat.Card {
+	card := style.Card(p)
+	if p.Type != approval.TypeQuestion {
+		return card
+	}
+	what := "TEXT"
+	if len(p.Options) > 0 {
+		what = "N|TEXT"
+	}
+	card.Menu = card.Menu[:len(card.Menu)-1] // a terminal takes no replies
+	card.Typed = "→ permesso answer " + chat.Escape(p.ShortID) + " " + what + "  /  permesso deny " + chat.Escape(p.ShortID)
+	return card
 }
 
 // showCard prints a card, and why a person is asked.
@@ -100,7 +130,7 @@ func (a *app) reveal(ctx context.Context, typed string) error {
 		}
 		style := d.Style()
 		style.Reveal = true
-		card = style.Card(w.Pending).String()
+		card = cardOf(style, w.Pending).String()
 		return nil
 	})
 	if err != nil {
@@ -110,9 +140,9 @@ func (a *app) reveal(ctx context.Context, typed string) error {
 }
 
 // printDocument prints a document with additional members at its end: "pending_sha256" of
-// a pending, and "timeline".
+// a pending, "decision" if it has one, and "timeline".
 func (a *app) printDocument(
-	doc interface{ Encode() ([]byte, error) }, w *approval.StoredPending, log []event.Entry,
+	doc interface{ Encode() ([]byte, error) }, w *approval.StoredPending, decided *undone, log []event.Entry,
 ) error {
 	b, err := doc.Encode()
 	if err != nil {
@@ -125,6 +155,13 @@ func (a *app) printDocument(
 	b = bytes.TrimSuffix(b, []byte("}"))
 	if w != nil {
 		b = fmt.Appendf(b, `,"pending_sha256":%q`, w.SHA256)
+	}
+	if decided != nil {
+		member, err := json.Marshal(decided, codec.Times())
+		if err != nil {
+			return err
+		}
+		b = fmt.Appendf(b, `,"decision":%s`, member)
 	}
 	_, err = fmt.Fprintf(a.Out, "%s,\"timeline\":%s}\n", b, line)
 	return err
@@ -203,7 +240,9 @@ func (a *app) showAsked(story control.Story, about *approval.Pending, s chat.Sty
 		}
 	}
 	what := read.Request{Tool: about.ToolName, ActionType: about.ActionType, Target: s.Redacted(about, about.Target)}
-	a.printFact("what", toolAndTarget(&what))
+	if what.Kind() != "" { // a question has none
+		a.printFact("what", toolAndTarget(&what))
+	}
 	a.printFact("args", s.Result(about, about.RequestData)) // no one consents to it now
 	for _, text := range []string{about.Agent.Title, about.Agent.Preview, about.Agent.Rationale} {
 		if text != "" {

@@ -36,7 +36,7 @@ func (a *Console) Confirm(ctx context.Context, text, question string) (yes bool,
 		return false, err
 	}
 	if err := sleep(ctx, AnswerDelay); err != nil {
-		return false, err
+		return false, ErrNoAnswer
 	}
 	if err := flushInput(in); err != nil {
 		return false, fmt.Errorf("drop what was typed before: %w", err)
@@ -45,7 +45,7 @@ func (a *Console) Confirm(ctx context.Context, text, question string) (yes bool,
 		return false, err
 	}
 	line, err := readLine(ctx, in)
-	if errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) || ctx.Err() != nil {
 		_, _ = fmt.Fprintln(out)
 		return false, ErrNoAnswer
 	}
@@ -56,8 +56,8 @@ func (a *Console) Confirm(ctx context.Context, text, question string) (yes bool,
 	return false, err
 }
 
-// ErrNoAnswer says that the input ended at a question.
-var ErrNoAnswer = errors.New("nothing decided: no answer")
+// ErrNoAnswer says that the input ended at a question, or that the program was interrupted there.
+var ErrNoAnswer = errors.New("nothing was decided: no answer")
 
 // readLine reads one line, or returns the error of an ended context. A line without a
 // line feed is an error: it may be incomplete.

@@ -30,16 +30,28 @@ func (c *Client) Status(ctx context.Context) (*home.State, error) {
 	return call(ctx, c, opStatus, none{})
 }
 
+// Waiting is a request that waits for a decision, or for it to be carried out.
+type Waiting struct {
+	approval.StoredPending
+	Decision *approval.Decision // nil: none
+}
+
 // Waiting lists pending requests of a workspace ("": of all), oldest first.
-func (c *Client) Waiting(ctx context.Context, workspace string) ([]approval.StoredPending, error) {
+func (c *Client) Waiting(ctx context.Context, workspace string) ([]Waiting, error) {
 	docs, err := call(ctx, c, opWaiting, waitingQuery{workspace})
-	list := make([]approval.StoredPending, 0, len(docs))
+	list := make([]Waiting, 0, len(docs))
 	for _, d := range docs {
 		w, err := d.stored()
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, *w)
+		one := Waiting{StoredPending: *w}
+		if len(d.Decision) > 0 {
+			if one.Decision, err = approval.ParseDecision(d.Decision, w.Key()); err != nil {
+				return nil, err
+			}
+		}
+		list = append(list, one)
 	}
 	return list, err
 }
@@ -54,7 +66,9 @@ type Story struct {
 	Waiting   *approval.StoredPending
 	Record    *approval.Record
 	Asked     *approval.Pending  // the record's
-	Decision  *approval.Decision // the record's
+	Decision  *approval.Decision // the record's, or one that is not carried out yet
+	Running   bool               // it was started, and has not ended
+	KeyEnded  string             // when and by whom the key of a waiting request was revoked
 	Redeemed  []byte             // the mark of a redeemed receipt
 	Timeline  []event.Entry      // oldest first
 	Damaged   error              // why the timeline is incomplete
@@ -81,6 +95,7 @@ func (c *Client) Story(ctx context.Context, k approval.Key, timeline bool) (s St
 		s.Decision, err = approval.ParseDecision(d.Decision, k)
 	}
 	s.Redeemed, s.Timeline, s.Damaged, s.Foot = d.Redeemed, d.Timeline, damaged(d.Damaged), d.Foot
+	s.Running, s.KeyEnded = d.Running, d.KeyEnded
 	s.Retention, _ = time.ParseDuration(d.Retention)
 	return s, err
 }

@@ -330,6 +330,8 @@ type Paused struct {
 	Pause   ipc.Pause `json:"pause"`
 	Already bool      `json:"already"`
 	Claims  int       `json:"claims"` // running or interrupted
+	// Others are pauses in the same workspaces.
+	Others []ipc.Pause `json:"others,omitempty"`
 }
 
 var opPause = post("pause", "/pauses", "Pause executions", (*Service).pause)
@@ -391,6 +393,12 @@ func (s *Service) Pause(ctx context.Context, c *httpapi.Caller, ws, reason strin
 	if now, ok := s.Home.Store.Paused(name); ok {
 		out.Pause = now
 	}
+	if out.Others, err = s.Home.Store.Pauses(); err != nil {
+		return out, err
+	}
+	out.Others = slices.DeleteFunc(out.Others, func(p ipc.Pause) bool {
+		return p.Workspace == name || name != ipc.AllWorkspaces && p.Workspace != ipc.AllWorkspaces
+	})
 	out.Claims, err = s.countClaims(ctx, name)
 	return out, err
 }
@@ -513,19 +521,42 @@ type keyQuery struct {
 type RevokedKey struct {
 	ID     string `json:"id"`
 	Result string `json:"result"`
+	// Waiting is how many requests that were made with the key still wait.
+	Waiting int `json:"waiting"`
 }
 
 var opKeyRevoke = del("key-revoke", "/keys/{id}", "Revoke a key of the HTTP API", (*Service).revokeKey).forOperator()
 
-func (s *Service) revokeKey(_ context.Context, c *httpapi.Caller, in *keyQuery) (RevokedKey, error) {
+func (s *Service) revokeKey(ctx context.Context, c *httpapi.Caller, in *keyQuery) (RevokedKey, error) {
 	ring := s.Home.Keyring(s.Keys)
 	k, err := ring.Find(in.ID)
 	if err != nil {
 		return RevokedKey{}, err
 	}
-	if !k.RevokedAt.IsZero() {
-		return RevokedKey{k.ID, "no-op"}, nil
+	out := RevokedKey{ID: k.ID, Result: "no-op"}
+	if k.RevokedAt.IsZero() {
+		out.Result = "revoked"
+		k.RevokedAt, k.RevokedBy = time.Now().UTC(), c.Person.Name
+		if err := ring.Save(k, store.Replace); err != nil {
+			return out, err
+		}
 	}
-	k.RevokedAt, k.RevokedBy = time.Now().UTC(), c.Person.Name
-	return RevokedKey{k.ID, "revoked"}, ring.Save(k, store.Replace)
+	list, _ := s.Viewer.Waiting(ctx, []string{k.Workspace}) // the key is revoked, whatever waits
+	for _, w := range list {
+		if w.Pending.ClientID == k.ClientID() {
+			out.Waiting++
+		}
+	}
+	return out, nil
+}
+
+// keyEnded says when and by whom the key of a client was revoked, "" if it was not.
+func (s *Service) keyEnded(client string) string {
+	keys, _, _ := s.Home.Keyring(s.Keys).All() // without them a card does not say it
+	for _, k := range keys {
+		if k.ClientID() == client && !k.RevokedAt.IsZero() {
+			return "revoked at " + k.RevokedAt.Local().Format(time.DateTime) + " by " + chat.Escape(k.RevokedBy)
+		}
+	}
+	return ""
 }

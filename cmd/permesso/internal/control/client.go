@@ -104,20 +104,13 @@ func openAgain(ctx context.Context, a *console.Console, load func() (*home.Home,
 // open connects to the daemon that the command means: that of its HOME, else that at the
 // approver socket. It reads the HOME only if no daemon answers there.
 func open(ctx context.Context, a *console.Console, load func() (*home.Home, *home.Keys, error)) (*Client, error) {
-	var tried error // the home's socket
-	dir, err := home.Find(a)
-	if err == nil {
+	dir, findErr := home.Find(a)
+	if findErr == nil {
 		defer nameSilent(a, dir)()
-		var c *Client
-		if c, tried = connect(ctx, a, ipc.Layout{Home: dir}.Socket()); tried == nil {
-			c.tellConfig()
-			return c, nil
-		} else if !isAbsent(tried) {
-			return nil, tried
-		}
 	}
-	if a.Env("PERMESSO_SOCKET") != "" && !home.Named(a) || isForeign(a, dir) && isSocket(socketPath(a)) {
-		return openSocket(ctx, a, socketPath(a))
+	c, tried, err := openDaemon(ctx, a, dir, findErr)
+	if c != nil || err != nil {
+		return c, err
 	}
 	h, k, err := load()
 	if errors.Is(err, fs.ErrPermission) && isSocket(socketPath(a)) {
@@ -130,6 +123,46 @@ func open(ctx context.Context, a *console.Console, load func() (*home.Home, *hom
 		defer tellOther(a, dir)
 	}
 	return openFiles(ctx, a, h, k, isSilent(tried))
+}
+
+// openDaemon connects to the daemon that the command means, if it is not a HOME that has to be
+// read. Then tried is why the socket of that one does not answer.
+func openDaemon(ctx context.Context, a *console.Console, dir string, findErr error) (c *Client, tried, err error) {
+	if findErr == nil {
+		if c, tried = connect(ctx, a, ipc.Layout{Home: dir}.Socket()); tried == nil {
+			c.tellConfig()
+			return c, nil, nil
+		} else if !isAbsent(tried) {
+			return nil, nil, tried
+		}
+	}
+	if a.Env("PERMESSO_SOCKET") != "" && !home.Named(a) || isForeign(a, dir) && isSocket(socketPath(a)) {
+		c, err = openSocket(ctx, a, socketPath(a))
+		return c, nil, err
+	}
+	return nil, tried, nil
+}
+
+// OpenServed connects to a running daemon, found as Open finds it. It never locks the home.
+func OpenServed(ctx context.Context, a *console.Console) (*Client, error) {
+	dir, findErr := home.Find(a)
+	c, tried, err := openDaemon(ctx, a, dir, findErr)
+	if c != nil || err != nil {
+		return c, err
+	}
+	h := home.New(nil, dir)
+	_, statErr := os.Stat(h.Layout.IPC())
+	switch {
+	case findErr != nil:
+		return nil, findErr
+	case errors.Is(statErr, fs.ErrPermission) && isSocket(socketPath(a)):
+		return openSocket(ctx, a, socketPath(a))
+	case statErr != nil:
+		return nil, home.NoDaemon(dir)
+	case isSilent(tried):
+		return nil, silent(h, h.HealthAt(time.Now()))
+	}
+	return nil, console.Fail(console.ExitError, "start the daemon: permesso serve", "the daemon of %s is not running", dir)
 }
 
 // tellOther says that the machine has a daemon, and that it is not the one that is meant.
@@ -586,7 +619,7 @@ const updateHint = "restart the daemon to update it: systemctl restart permesso,
 func (c *Client) compareVersions(daemon string) {
 	c.version = console.OneLine(daemon)
 	if daemon != c.console.Version && !c.warned {
-		fmt.Fprintf(c.console.Err, "permesso: this command has version %s, the running daemon %s; restart the daemon to update it\n", c.console.Version, c.version)
+		c.console.Tell("", "this command has version %s, the running daemon %s; restart the daemon to update it", c.console.Version, c.version)
 		c.warned = true
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
-	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
@@ -126,17 +125,6 @@ func Greet(ctx context.Context, a *console.Console, h *home.Home) error {
 func (c *Client) Entries(ctx context.Context, after int64, workspace string) (list []event.Entry, at int64, err error) {
 	d, err := call(ctx, c, opFollow, followQuery{after, true, workspace})
 	return d.Entries, d.At, err
-}
-
-// OpenServed connects to a running daemon: of this home, or at the approver socket. It never locks the home.
-func OpenServed(ctx context.Context, a *console.Console) (*Client, error) {
-	if dir, err := home.Find(a); err == nil {
-		c, err := connect(ctx, a, ipc.Layout{Home: dir}.Socket())
-		if err == nil || !isAbsent(err) {
-			return c, err
-		}
-	}
-	return openSocket(ctx, a, socketPath(a))
 }
 
 // recheck is how often AwaitRecord looks without a change of the log: another commit may have

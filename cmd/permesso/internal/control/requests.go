@@ -72,11 +72,12 @@ type waitingDoc struct {
 	ID        string `json:"request_id"`
 	Pending   []byte `json:"pending"`
 	SHA256    string `json:"pending_sha256"`
+	Decision  []byte `json:"decision,omitempty"` // not carried out yet
 }
 
 func docOf(w approval.StoredPending) (waitingDoc, error) {
 	body, err := w.Pending.Encode()
-	return waitingDoc{w.Pending.SourceGroup, w.Pending.RequestID, body, w.SHA256}, err
+	return waitingDoc{Workspace: w.Pending.SourceGroup, ID: w.Pending.RequestID, Pending: body, SHA256: w.SHA256}, err
 }
 
 func (d waitingDoc) stored() (*approval.StoredPending, error) {
@@ -107,6 +108,11 @@ func (s *Service) waiting(ctx context.Context, c *httpapi.Caller, in *waitingQue
 		d, err := docOf(w)
 		if err != nil {
 			return nil, err
+		}
+		if x, _ := s.Viewer.Decided(ctx, w); x != nil {
+			if d.Decision, err = x.Encode(); err != nil {
+				return nil, err
+			}
 		}
 		docs = append(docs, d)
 	}
@@ -157,8 +163,10 @@ type storyQuery struct {
 type storyDoc struct {
 	Waiting   *waitingDoc   `json:"waiting"`
 	Record    []byte        `json:"record"`
-	Asked     []byte        `json:"asked"`    // the pending in the record
-	Decision  []byte        `json:"decision"` // the record's
+	Asked     []byte        `json:"asked"`               // the pending in the record
+	Decision  []byte        `json:"decision"`            // the record's, or one that is not carried out yet
+	Running   bool          `json:"running"`             // it was started, and has not ended
+	KeyEnded  string        `json:"key_ended,omitempty"` // when and by whom the key of a waiting request was revoked
 	Redeemed  []byte        `json:"redeemed"`
 	Timeline  []event.Entry `json:"timeline"`
 	Damaged   string        `json:"damaged"` // why the timeline is incomplete
@@ -194,7 +202,10 @@ func (s *Service) story(ctx context.Context, c *httpapi.Caller, in *storyQuery) 
 		d.Foot, asked = s.Home.AuditFoot(), st.Pending.Timestamp
 		var w waitingDoc
 		w, err = docOf(approval.StoredPending{Pending: st.Pending, SHA256: st.SHA256})
-		d.Waiting = &w
+		d.Waiting, d.Running, d.KeyEnded = &w, st.Claim != nil, s.keyEnded(st.Pending.ClientID)
+		if err == nil && st.Decision != nil {
+			d.Decision, err = st.Decision.Encode()
+		}
 	}
 	if in.Timeline {
 		var logErr error

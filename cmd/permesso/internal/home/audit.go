@@ -20,6 +20,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
@@ -229,6 +230,9 @@ func VerifyReceipt(a *console.Console, file string, f ReceiptCheck) (*approval.R
 		}
 		err = receipt.CheckSubset(facts, args, used)
 	}
+	if errors.Is(err, receipt.ErrExpired) {
+		return nil, console.Wrap(console.ExitRefused, err, "--allow-expired checks the signature alone, and what else you name")
+	}
 	if err != nil {
 		return nil, console.Fail(console.ExitRefused, "", "%w", err)
 	}
@@ -267,6 +271,9 @@ func CheckReceipt(v *receipt.Verifier, text, tool, argsSHA256 string, late bool)
 // ReadReceipt reads a receipt from its own file or from a response.
 func ReadReceipt(a *console.Console, file string) (string, error) {
 	b, err := a.ReadFile(file)
+	if id := strings.ToLower(file); errors.Is(err, fs.ErrNotExist) && len(id) >= 4 && approval.MaybeID(id) {
+		return "", console.Wrap(console.ExitError, err, "FILE is no id: the response of a request is in "+responsesOf(a)+" under the complete id, with .json")
+	}
 	if err != nil {
 		return "", err
 	}
@@ -277,6 +284,15 @@ func ReadReceipt(a *console.Console, file string) (string, error) {
 		return *r.Receipt, nil
 	}
 	return string(b), nil
+}
+
+// responsesOf names the folders of responses.
+func responsesOf(a *console.Console) string {
+	dir, err := Find(a)
+	if err != nil {
+		dir = "HOME"
+	}
+	return ipc.Layout{Home: dir}.Responses("WORKSPACE")
 }
 
 // ReceiptVerifier knows the key in a file, or the keys of this home without one.

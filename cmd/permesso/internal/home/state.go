@@ -34,6 +34,7 @@ type State struct {
 	Script     string         `json:"script,omitempty"` // the approval script that decides instead of people
 	Pending    map[string]int `json:"pending"`
 	Claims     map[string]int `json:"unfinished"`
+	Held       map[string]int `json:"held,omitempty"` // decided, and not carried out yet: by a pause, or without a daemon
 	Workspaces []string       `json:"workspaces"`
 	Paused     []ipc.Pause    `json:"paused"`
 	Alarm      *audit.Alarm   `json:"alarm"`  // of the audit log; null: none
@@ -42,7 +43,7 @@ type State struct {
 
 // State reads the state from the files; running is in the daemon.
 func (h *Home) State(running bool) (st *State, err error) {
-	st = &State{Home: h.Layout.Home, Config: h.Current().File, Running: running, Pending: map[string]int{}, Claims: map[string]int{}}
+	st = &State{Home: h.Layout.Home, Config: h.Current().File, Running: running, Pending: map[string]int{}, Claims: map[string]int{}, Held: map[string]int{}}
 	if st.Script, err = h.Scripted(); err != nil {
 		return nil, err
 	}
@@ -61,6 +62,9 @@ func (h *Home) State(running bool) (st *State, err error) {
 		return nil, err
 	}
 	for _, ws := range st.Workspaces {
+		if err := h.countHeld(st, ws); err != nil {
+			return nil, err
+		}
 		for d, count := range map[approval.Doc]map[string]int{approval.DocPending: st.Pending, approval.DocClaim: st.Claims} {
 			ids, _, err := h.Store.List(context.Background(), d, ws)
 			if err != nil {
@@ -68,8 +72,24 @@ func (h *Home) State(running bool) (st *State, err error) {
 			}
 			count[ws] = len(ids)
 		}
+		st.Pending[ws] -= min(st.Held[ws], st.Pending[ws])
 	}
 	return st, nil
+}
+
+// countHeld counts the pending requests of a workspace that have a decision.
+func (h *Home) countHeld(st *State, ws string) error {
+	decided, _, err := h.Store.List(context.Background(), approval.DocDecision, ws)
+	if err != nil || len(decided) == 0 {
+		return err
+	}
+	ids, _, err := h.Store.List(context.Background(), approval.DocPending, ws)
+	for _, id := range ids {
+		if slices.Contains(decided, id) {
+			st.Held[ws]++
+		}
+	}
+	return err
 }
 
 // String is the state as status prints it.
@@ -99,7 +119,11 @@ func (s *State) String() string {
 		fmt.Fprintf(&b, "\n⏸ %s", PauseLine(p))
 	}
 	for _, ws := range s.Workspaces {
-		fmt.Fprintf(&b, "\n%-7s %d pending, %d running or interrupted", ws, s.Pending[ws], s.Claims[ws])
+		held := ""
+		if n := s.Held[ws]; n > 0 {
+			held = fmt.Sprintf("%d held, ", n)
+		}
+		fmt.Fprintf(&b, "\n%-7s %d pending, %s%d running or interrupted", ws, s.Pending[ws], held, s.Claims[ws])
 	}
 	return b.String()
 }
@@ -130,9 +154,12 @@ func (s *State) Only(workspaces []string) *State {
 		}
 	}
 	st.Alarm = nil // shown to the operator only
-	st.Pending, st.Claims = map[string]int{}, map[string]int{}
+	st.Pending, st.Claims, st.Held = map[string]int{}, map[string]int{}, map[string]int{}
 	for _, ws := range st.Workspaces {
 		st.Pending[ws], st.Claims[ws] = s.Pending[ws], s.Claims[ws]
+		if n := s.Held[ws]; n > 0 {
+			st.Held[ws] = n
+		}
 	}
 	return &st
 }
