@@ -313,11 +313,10 @@ func (a *app) decide(ctx context.Context, typed string, ans decide.Input, how de
 // refusedFor adds to a refusal what became of the decision that counts.
 func refusedFor(c *control.Client, s control.Story, err error) error {
 	_, why := notDone(c, s.Waiting.Pending.SourceGroup, s.Decision, s.Running)
-	hint := "a recorded decision stays"
 	if why != "" {
 		err = fmt.Errorf("%w; %s", err, why)
 	}
-	return console.Wrap(console.ExitRefused, err, hint)
+	return console.Wrap(console.ExitRefused, err, "a recorded decision stays")
 }
 
 // explainRefused adds to a refusal the command that is right.

@@ -28,10 +28,8 @@ func (a *app) keyCmd() *cobra.Command {
 				return err
 			}
 			text := r.Result
-			if r.Waiting == 1 {
-				text += "\n1 request of this key still waits: permesso pending"
-			} else if r.Waiting > 1 {
-				text += fmt.Sprintf("\n%d requests of this key still wait: permesso pending", r.Waiting)
+			if r.Waiting > 0 {
+				text += fmt.Sprintf("\nrequests of this key that still wait: %d; permesso pending lists them", r.Waiting)
 			}
 			return a.Print(r, text)
 		}),

@@ -74,9 +74,6 @@ func (a *app) resume(ctx context.Context, pos []string) error {
 	return a.askBare(ctx, func(d *control.Client) error {
 		name := strings.Join(pos, "")
 		r, err := d.Resume(ctx, name)
-		if r.Left == nil {
-			r.Left = []ipc.Pause{}
-		}
 		switch {
 		case err != nil:
 			return err

@@ -154,7 +154,7 @@ func TestRevokedKeyLeavesRequests(t *testing.T) {
 		require.Equal(t, http.StatusCreated, status, a)
 	}
 	key := strings.Fields(h.must("key", "list"))[0]
-	require.Equal(t, "revoked\n2 requests of this key still wait: permesso pending\n", h.must("key", "revoke", key))
+	require.Equal(t, "revoked\nrequests of this key that still wait: 2; permesso pending lists them\n", h.must("key", "revoke", key))
 	var list []waitingItem
 	require.NoError(t, json.Unmarshal([]byte(h.must("pending", "--json")), &list))
 	require.Len(t, list, 2)

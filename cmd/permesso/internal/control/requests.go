@@ -58,12 +58,23 @@ func (s *Service) hello(_ context.Context, c *httpapi.Caller, _ *none) (Hello, e
 
 var opStatus = get("status", "/status", "Status of the daemon", (*Service).status)
 
-func (s *Service) status(_ context.Context, c *httpapi.Caller, _ *none) (*home.State, error) {
+func (s *Service) status(ctx context.Context, c *httpapi.Caller, _ *none) (*home.State, error) {
 	st, err := s.Home.State(s.Running)
-	if err == nil && !c.Operator {
+	if err != nil {
+		return nil, err
+	}
+	list, _ := s.Viewer.Waiting(ctx, nil) // what cannot be read counts as pending
+	for _, w := range list {
+		if d, _ := s.Viewer.Decided(ctx, w); d != nil {
+			ws := w.Pending.SourceGroup
+			st.Pending[ws] = max(0, st.Pending[ws]-1)
+			st.Held[ws]++
+		}
+	}
+	if !c.Operator {
 		st = st.Only(c.Workspaces)
 	}
-	return st, err
+	return st, nil
 }
 
 // waitingDoc is a verified pending.

@@ -62,9 +62,6 @@ func (h *Home) State(running bool) (st *State, err error) {
 		return nil, err
 	}
 	for _, ws := range st.Workspaces {
-		if err := h.countHeld(st, ws); err != nil {
-			return nil, err
-		}
 		for d, count := range map[approval.Doc]map[string]int{approval.DocPending: st.Pending, approval.DocClaim: st.Claims} {
 			ids, _, err := h.Store.List(context.Background(), d, ws)
 			if err != nil {
@@ -72,24 +69,8 @@ func (h *Home) State(running bool) (st *State, err error) {
 			}
 			count[ws] = len(ids)
 		}
-		st.Pending[ws] -= min(st.Held[ws], st.Pending[ws])
 	}
 	return st, nil
-}
-
-// countHeld counts the pending requests of a workspace that have a decision.
-func (h *Home) countHeld(st *State, ws string) error {
-	decided, _, err := h.Store.List(context.Background(), approval.DocDecision, ws)
-	if err != nil || len(decided) == 0 {
-		return err
-	}
-	ids, _, err := h.Store.List(context.Background(), approval.DocPending, ws)
-	for _, id := range ids {
-		if slices.Contains(decided, id) {
-			st.Held[ws]++
-		}
-	}
-	return err
 }
 
 // String is the state as status prints it.
