@@ -42,9 +42,10 @@ func (s *section) channels() {
 // reaches.
 func (s *section) warnUnused() {
 	s.each("channels", func(name string, sub *section) {
-		if !s.cfg.Uses(name) {
-			s.warn(sub.node.key, "channels."+name, "channels = ["+quote(name)+"] in [workspaces.NAME]", "channel %s is configured, but no workspace uses it", name)
+		for range s.users(name) {
+			return
 		}
+		s.warn(sub.node.key, "channels."+name, "channels = ["+quote(name)+"] in [workspaces.NAME]", "channel %s is configured, but no workspace uses it", name)
 	})
 	s.each("workspaces", func(ws string, sub *section) {
 		for _, name := range s.cfg.Workspaces[ws].Approvers {
@@ -57,16 +58,6 @@ func (s *section) warnUnused() {
 				"approver %s is never asked in workspace %s: it does not use %s", quote(name), quote(ws), list(kinds))
 		}
 	})
-}
-
-// Uses reports whether a workspace uses a channel.
-func (c *Config) Uses(channel string) bool {
-	for _, w := range c.Workspaces {
-		if slices.Contains(w.Channels, channel) {
-			return true
-		}
-	}
-	return false
 }
 
 // MissingFor lists the keys without which an approver gets no message on a channel whose id

@@ -181,7 +181,7 @@ func TestUnusedChannelWarnings(t *testing.T) {
 	c, err = config.Parse("p.toml", []byte(some+"[channels.ntfy]\ntopic_file = \"/etc/topic\"\n"))
 	require.NoError(t, err)
 	require.Len(t, c.Warnings, 2)
-	require.Equal(t, "channel ntfy is configured, but no workspace uses it", c.Warnings[0].Message)
+	require.Equal(t, "channel ntfy is configured, but no workspace uses it", c.Warnings[1].Message)
 }
 
 func TestEmailWarnings(t *testing.T) {
