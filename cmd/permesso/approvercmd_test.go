@@ -248,6 +248,10 @@ func TestConfigEditKeepsNoUnchangedCopy(t *testing.T) {
 	require.Empty(t, out)
 	require.Contains(t, errs, h.config+":1:1: unknown key")
 	require.Contains(t, errs, h.config+" is unchanged: the text has errors")
+	code, out, errs = h.editConfig("") // vi would wait for a person
+	require.Equal(t, console.ExitError, code)
+	require.Empty(t, out)
+	require.Contains(t, errs, "is unchanged: config edit needs a terminal\nhint: set VISUAL or EDITOR to a program that edits the file")
 	copies, err := filepath.Glob(filepath.Join(h.dir, ".edit-*"))
 	require.NoError(t, err)
 	require.Empty(t, copies)

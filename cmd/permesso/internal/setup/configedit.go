@@ -118,6 +118,9 @@ func (e *editor) makeCopy(text []byte) error {
 func (e *editor) open() error {
 	given := cmp.Or(e.Env("VISUAL"), e.Env("EDITOR"))
 	name := cmp.Or(given, "vi")
+	if given == "" && !console.IsTerminal(e.In) {
+		return console.Fail(console.ExitUsage, "set VISUAL or EDITOR to a program that edits the file", "config edit needs a terminal")
+	}
 	cmd := osexec.Command("/bin/sh", "-c", name+` "$1"`, "sh", e.copy) //nolint:noctx // Ctrl-C is the editor's
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.In, e.Out, e.Err
 	err := cmd.Run()
