@@ -96,13 +96,13 @@ func (s *section) condition(argument string) policy.Condition {
 
 func conditionKeys() []Key {
 	return []Key{
-		{Name: "equals", Help: "this value; a text is no pattern", Hint: equalHint, valueType: exactType()},
-		{Name: "json", Help: "the value as JSON, for what TOML cannot say", Hint: equalHint, valueType: jsonType()},
-		{Name: "contains", Help: "a part of a text", Hint: `{ contains = "standup" }`, valueType: must("text", func(v string) bool { return v != "" }, "is empty")},
-		{Name: "matches", Help: "a regular expression for the whole text", Hint: `{ matches = "[A-Z]+-[0-9]+" }`, valueType: must("regular expression", func(v string) bool { return v != "" }, "is empty")},
-		{Name: "max", Help: "of an amount or a number", Hint: boundHint, valueType: decimalType(true)},
-		{Name: "min", Help: "of an amount or a number", Hint: boundHint, valueType: decimalType(true)},
-		{Name: "currency", Help: "of an amount", Hint: `{ max = "20.00", currency = "EUR" }`, valueType: matching("currency", `^[A-Z0-9]{2,10}$`, "a currency's code, such as EUR")},
+		{Name: "equals", Example: `"team"`, Help: "this value; a text is no pattern", Hint: equalHint, valueType: exactType()},
+		{Name: "json", Example: `"null"`, Help: "the value as JSON, for what TOML cannot say", Hint: equalHint, valueType: jsonType()},
+		{Name: "contains", Example: `"standup"`, Help: "a part of a text", Hint: `{ contains = "standup" }`, valueType: must("text", func(v string) bool { return v != "" }, "is empty")},
+		{Name: "matches", Example: `"[A-Z]+-[0-9]+"`, Help: "a regular expression for the whole text", Hint: `{ matches = "[A-Z]+-[0-9]+" }`, valueType: must("regular expression", func(v string) bool { return v != "" }, "is empty")},
+		{Name: "max", Example: `"20.00"`, Help: "of an amount or a number", Hint: boundHint, valueType: decimalType(true)},
+		{Name: "min", Example: `"1.00"`, Help: "of an amount or a number", Hint: boundHint, valueType: decimalType(true)},
+		{Name: "currency", Example: `"EUR"`, Help: "of an amount", Hint: `{ max = "20.00", currency = "EUR" }`, valueType: matching("currency", `^[A-Z0-9]{2,10}$`, "a currency's code, such as EUR")},
 	}
 }
 

@@ -204,7 +204,7 @@ func (k Key) tableSchema(other schema) schema {
 // Manual returns the manual page permesso.toml(5) in roff.
 func Manual(date string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, ".TH PERMESSO.TOML 5 %s permesso\n.SH NAME\npermesso.toml \\- configuration of permesso\n", roff(date))
+	fmt.Fprintf(&b, ".TH PERMESSO.TOML 5 %s permesso\n.SH NAME\npermesso.toml \\- configuration of permesso\n", date)
 	b.WriteString(prose()["manual"])
 	b.WriteString(".SH KEYS\n")
 	for _, r := range Rows() {
@@ -212,9 +212,12 @@ func Manual(date string) string {
 		if words := strings.TrimPrefix(r.text, "one of "); strings.HasPrefix(r.Help, words) {
 			text = r.Help
 		}
-		fmt.Fprintf(&b, ".TP\n.B %s\n%s.\n", roff(r.Path), roff(text))
+		fmt.Fprintf(&b, ".TP\n.B %s\n%s.\n", Roff(r.Path), Roff(text))
 		if r.Default != "" {
-			b.WriteString("Default: " + roff(strings.Replace(r.Default, fromTop, "that of the same key at the top of the file", 1)) + ".\n")
+			b.WriteString("Default: " + Roff(strings.Replace(r.Default, fromTop, "that of the same key at the top of the file", 1)) + ".\n")
+		}
+		if example := r.Example; example != "" && example != r.Default {
+			b.WriteString("Example: " + Roff(example) + ".\n")
 		}
 		if r.Restart {
 			b.WriteString("A change takes effect after a restart.\n")
@@ -222,14 +225,14 @@ func Manual(date string) string {
 	}
 	b.WriteString(".SH EXAMPLE\n.EX\n")
 	for line := range strings.Lines(Example()) {
-		b.WriteString(roff(line))
+		b.WriteString(Roff(line))
 	}
 	b.WriteString(".EE\n.SH SEE ALSO\n.BR permesso (1),\n.BR permesso\\-config (1)\n")
 	return b.String()
 }
 
-// roff escapes text. A line must not begin with a control character.
-func roff(s string) string {
+// Roff escapes text for a manual page. A line must not begin with a control character.
+func Roff(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`).Replace(s)
 	if strings.HasPrefix(s, ".") {
 		s = `\&` + s

@@ -172,7 +172,7 @@ func permessoKeys() Key {
 				{Name: "public_key_file", Example: `"/etc/permesso/prover.pub"`, Help: "instead of public_key", valueType: must("absolute path", absolutePath, "must be an absolute path"), instead: true},
 			}},
 		}},
-		{Name: "rules", Help: "what is allowed, asked and denied", Hint: "write [[rules]]", shown: true, valueType: tableList(), Keys: ruleKeys(), prose: "rule", after: ruleExamples},
+		{Name: "rules", Example: "[[rules]]", Help: "what is allowed, asked and denied", Hint: "write [[rules]]", shown: true, valueType: tableList(), Keys: ruleKeys(), prose: "rule", after: ruleExamples},
 		{Name: "channels", valueType: valueType{}, unknown: "unknown channel %s", unknownHint: "remove it; approvers decide at the daemon's terminal, or with permesso approve", Keys: []Key{
 			{Name: channelEmail, valueType: tables(""), Keys: emailKeys(), prose: "email"},
 			{Name: channelTelegram, valueType: tables(""), Keys: telegramKeys(), prose: "telegram"},
@@ -197,7 +197,7 @@ func workspaceKeys(languages valueType, languageHelp string) []Key {
 	rates := []Key{{Name: "CAPABILITY", exampleName: `"mail:send"`, Example: `"10/1h"`, Help: "number per duration", names: append(Capabilities(), "none"), valueType: rateType()}}
 	return []Key{
 		{Name: "autonomy", Default: `"supervised"`, Help: "readonly, supervised, full", valueType: word(grant.Levels()...), shown: true},
-		{Name: "approvers", Help: "names from [approvers]; empty: only the local operator", Hint: `a list of names: approvers = ["ann"]`, valueType: listOf("list of names", anyText(), anyItem, ""), shown: true},
+		{Name: "approvers", Example: "[]", Help: "names from [approvers]; empty: only the local operator", Hint: `a list of names: approvers = ["ann"]`, valueType: listOf("list of names", anyText(), anyItem, ""), shown: true},
 		{Name: "agent_uid", Example: "1001", Help: "or [1001, 1002]: the agent's UID, if it is not in a container; it may not decide", Hint: uidHint, valueType: oneOrMore("UID, or list of UIDs", number(1, highestUID), numbers("", 1, highestUID, "whole numbers from 1 to 4294967294"))},
 		{Name: "channels", Example: `["telegram", "email", "ntfy"]`, Help: "also ask approvers there", Hint: `a list of names: channels = ["telegram"]`, valueType: listOf("list of names of channels", anyText(), anyItem, "")},
 		{Name: "telegram", Help: "a group, or one topic of it; default: each approver's private chat", Hint: "telegram = { chat_id = 123456789 }", valueType: tables(""), Keys: []Key{
@@ -250,7 +250,7 @@ func toolKeys() []Key {
 	return slices.Concat([]Key{
 		{Name: "capability", Example: `"code:exec"`, Help: "what it does; without one, only trust and the rules count", valueType: word(Capabilities()...)},
 		{Name: "action_type", Example: `"custom:hello"`, Help: strings.Join(approval.ActionTypes(), ", ") + ", custom:NAME", valueType: actionTypeType(), shown: true},
-		{Name: "verb", Example: `{ en = "say hello", it = "saluti" }`, Help: "for the question on the card; or one text for every language", valueType: verbType(), shown: true, Keys: []Key{{Name: "LANGUAGE", names: chat.Languages(), valueType: line(200), exampleName: "en"}}},
+		{Name: "verb", Example: `{ en = "say hello", it = "saluti" }`, Help: "for the question on the card; or one text for every language", valueType: verbType(), shown: true, Keys: []Key{{Name: "LANGUAGE", Example: `"say hello"`, names: chat.Languages(), valueType: line(200), exampleName: "en"}}},
 		{Name: "summary", Example: `"hello to {name}"`, Help: "what the card says; {fields} of the request", valueType: line(1000), shown: true},
 		{Name: "target", Example: `"this machine"`, Help: "where the effect is; default: the host of an http handler", valueType: line(1000), shown: true},
 		{Name: "reversibility", Example: `"reversible"`, Help: "reversible, partial, irreversible", valueType: word(reversibilities()...), shown: true},
@@ -259,14 +259,14 @@ func toolKeys() []Key {
 	}, propertyKeys(), []Key{
 		{Name: "cost", Example: "1", Help: "of one request, in units of your own, for the budgets; or the name of an amount argument", Hint: costHint, valueType: toolCostType()},
 		{Name: "secrets", Default: `"ask"`, Help: "what a secret in a request leads to: ask, allow, deny", valueType: word("ask", "allow", "deny")},
-		{Name: "args", Example: `{ name = "text" }`, Help: "every argument, with its type; default: the {fields}, as text", Hint: argsKeyHint, valueType: tables(""), shown: true, Keys: []Key{{Name: "ARGUMENT", exampleName: "name", valueType: argumentType(), Keys: argumentKeys()}}},
+		{Name: "args", Example: `{ name = "text" }`, Help: "every argument, with its type; default: the {fields}, as text", Hint: argsKeyHint, valueType: tables(""), shown: true, Keys: []Key{{Name: "ARGUMENT", Example: `"text"`, exampleName: "name", valueType: argumentType(), Keys: argumentKeys()}}},
 		{Name: "size", Example: `"name"`, Help: "the argument whose size the card shows; default: all of them", Hint: `the name of an argument: size = "path"`, valueType: must("name of an argument", validArgument, "must name an argument of the tool"), instead: true},
 		{Name: "handler", Example: `{ kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", env = ["LANG"] }`, Hint: `handler = { kind = "command", argv = ["/usr/bin/true"] }`, valueType: tables(""), shown: true, Keys: handlerKeys(), prose: "handler"},
 	})
 }
 
 func handlerKeys() []Key {
-	named := func(t valueType) []Key { return []Key{{Name: "NAME", valueType: t}} }
+	named := func(example string) []Key { return []Key{{Name: "NAME", Example: example, valueType: anyText()}} }
 	absolute := must("absolute path", absoluteDir, "must be an absolute path")
 	return []Key{
 		{Name: "kind", Example: `"http"`, Help: "command, http, none", valueType: handlerKindType()},
@@ -277,8 +277,8 @@ func handlerKeys() []Key {
 		{Name: "url", Example: `"https://api.example.org/v1/boards/{board}/posts"`, Help: "{fields} in the path and the query", Hint: `url = "https://api.example.org/v1/posts/{id}"`, valueType: anyText(), handler: approval.HandlerHTTP},
 		{Name: "body", Example: `'{"text":{text}}'`, Help: "JSON with {fields} for complete values", Hint: `JSON with {field} instead of values: body = '{"text":{text}}'`, valueType: anyText(), handler: approval.HandlerHTTP},
 		{Name: "body_args", Default: "false", Help: "true, instead of body: send the request's data", valueType: flag(), handler: approval.HandlerHTTP},
-		{Name: "headers", Example: `{ Accept = "application/json" }`, Help: "of the HTTP request", Hint: `headers = { Accept = "application/json" }`, valueType: tables(""), Keys: named(anyText()), handler: approval.HandlerHTTP},
-		{Name: "secret_headers", Example: `{ Authorization = "Bearer /etc/permesso/api.token" }`, Help: "read from files (mode 600)", Hint: `secret_headers = { Authorization = "Bearer /path/of/the/token" }`, valueType: tables(""), Keys: named(anyText()), handler: approval.HandlerHTTP},
+		{Name: "headers", Example: `{ Accept = "application/json" }`, Help: "of the HTTP request", Hint: `headers = { Accept = "application/json" }`, valueType: tables(""), Keys: named(`"application/json"`), handler: approval.HandlerHTTP},
+		{Name: "secret_headers", Example: `{ Authorization = "Bearer /etc/permesso/api.token" }`, Help: "read from files (mode 600)", Hint: `secret_headers = { Authorization = "Bearer /path/of/the/token" }`, valueType: tables(""), Keys: named(`"Bearer /etc/permesso/api.token"`), handler: approval.HandlerHTTP},
 		{Name: "timeout", Example: `"30s"`, Help: "of one run", valueType: duration(time.Millisecond, dayLong)},
 		{Name: "max_output", Example: `"256KiB"`, Help: "of the output or response; the rest is cut off and marked", valueType: size(1<<10, 64<<20)},
 		{Name: "status", Example: "[200, 201]", Help: "success; default: 200 to 299", Hint: "a list of numbers: status = [200, 201]", valueType: numbers("list of status codes", 200, 599, "codes from 200 to 599"), handler: approval.HandlerHTTP},
@@ -299,7 +299,7 @@ func ruleKeys() []Key {
 			{Name: "target", instead: true, Example: `"api.example.org"`, Help: "the target that the card shows, or a list: paths, hosts or texts, by the capability", valueType: oneOrMoreTexts()},
 			{Name: "session", instead: true, Example: `"sess_1"`, Help: "the session, or a list", valueType: oneOrMoreTexts()},
 			{Name: "client", instead: true, Example: `"ws:default"`, Help: "the client: ws:WORKSPACE, or of an API key", valueType: oneOrMoreTexts()},
-			{Name: "args", instead: true, Example: `{ board = "team", count = { max = 3 } }`, Help: "conditions on the arguments, by their types: permesso config schema", Hint: argsHint, valueType: tables(""), Keys: []Key{{Name: "ARGUMENT", valueType: conditionType(), Keys: conditionKeys()}}},
+			{Name: "args", instead: true, Example: `{ board = "team", count = { max = 3 } }`, Help: "conditions on the arguments, by their types: permesso config schema", Hint: argsHint, valueType: tables(""), Keys: []Key{{Name: "ARGUMENT", Example: `"team"`, valueType: conditionType(), Keys: conditionKeys()}}},
 			{Name: "other_args", instead: true, Default: "true", Help: "false: a request with other arguments than those of args does not match", valueType: flag()},
 		}, windowKeys())},
 		{Name: "outcome", Example: `"ask"`, Help: "allow, ask, always_ask (no grant lifts it), deny", valueType: word("allow", "ask", "always_ask", "deny"), shown: true},
@@ -313,19 +313,19 @@ func ruleKeys() []Key {
 
 func clauseKeys() []Key {
 	argument := func(kind policy.ClauseKind, help string) Key {
-		return Key{Name: string(kind), Help: help, Hint: string(kind) + ` = { recipient = ["ann@example.org"] }`, valueType: tables(""), Keys: []Key{{Name: "ARGUMENT", valueType: oneOrMoreTexts()}}}
+		return Key{Name: string(kind), Help: help, Hint: string(kind) + ` = { recipient = ["ann@example.org"] }`, valueType: tables(""), Keys: []Key{{Name: "ARGUMENT", Example: `["ann@example.org"]`, valueType: oneOrMoreTexts()}}}
 	}
 	of := argument("of", "counted are only actions of this argument")
 	of.Hint = atMostHint
 	return []Key{
-		{Name: "domain", Help: "of the actions", valueType: line(100)},
-		{Name: "op", Help: "the operation; default: every one", valueType: line(100)},
+		{Name: "domain", Example: `"mail"`, Help: "of the actions", valueType: line(100)},
+		{Name: "op", Example: `"send"`, Help: "the operation; default: every one", valueType: line(100)},
 		argument(policy.Only, "an argument has only these values"),
 		argument(policy.Under, "a path is under one of these folders"),
-		{Name: string(policy.Unique), Help: "no two actions have the same value of this argument", valueType: line(100)},
-		{Name: string(policy.SumAtMost), Help: "the sum of all amounts of the actions", Hint: sumHint, valueType: decimalType(false)},
-		{Name: "currency", Help: "of sum_at_most: every amount must have it", Hint: sumHint, valueType: matching("currency", `^[A-Za-z0-9]{2,10}$`, "2 to 10 letters and digits")},
-		{Name: string(policy.AtMost), Help: "the number of actions", Hint: atMostHint, valueType: number(0, 1_000_000)},
+		{Name: string(policy.Unique), Example: `"recipient"`, Help: "no two actions have the same value of this argument", valueType: line(100)},
+		{Name: string(policy.SumAtMost), Example: `"20.00"`, Help: "the sum of all amounts of the actions", Hint: sumHint, valueType: decimalType(false)},
+		{Name: "currency", Example: `"EUR"`, Help: "of sum_at_most: every amount must have it", Hint: sumHint, valueType: matching("currency", `^[A-Za-z0-9]{2,10}$`, "2 to 10 letters and digits")},
+		{Name: string(policy.AtMost), Example: "10", Help: "the number of actions", Hint: atMostHint, valueType: number(0, 1_000_000)},
 		of,
 	}
 }

@@ -164,6 +164,10 @@ func TestEveryKeyIsEverywhere(t *testing.T) {
 	require.Greater(t, len(rows), 120)
 	var patterns []*regexp.Regexp
 	for _, r := range rows {
+		_, entry, _ := strings.Cut(manual, "\n.B "+strings.ReplaceAll(r.Path, "-", `\-`)+"\n")
+		entry, _, _ = strings.Cut(entry, "\n.TP\n")
+		require.Regexp(t, `^.{3,}\.(\n|$)`, entry, "the type of %s", r.Path)
+		require.Regexp(t, `(?m)^(Default|Example): .+\.$`, entry, r.Path)
 		shown := shownAs(r.Path)
 		patterns = append(patterns, shown)
 		last := r.Path[strings.LastIndexByte(r.Path, '.')+1:]
