@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
-	"log"
 	"net"
 	"net/http"
 	"sync"
@@ -134,7 +132,6 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		MaxHeaderBytes:    16 << 10,
 		ConnState:         s.limitConnections,
 		Protocols:         new(http.Protocols),
-		ErrorLog:          log.New(io.Discard, "", 0), // it would log bytes of unknown clients
 	}
 	web.Protocols.SetHTTP1(true)
 	errs := make(chan error, 1)

@@ -56,7 +56,7 @@ func (a *app) auditTail(ctx context.Context, n int, jsonl bool) error {
 		entries, err := d.Tail(ctx, n)
 		if !a.JSON && !jsonl {
 			for _, l := range entries {
-				fmt.Fprintln(a.Out, home.EntryLine(l.Entry))
+				a.Say("%s", home.EntryLine(l.Entry))
 			}
 			return err
 		}

@@ -62,7 +62,7 @@ func (a *app) history(ctx context.Context, f historyFlags) error {
 		if a.JSON || f.lines {
 			more, err := a.printItems(f.lines, func(each func(*read.Request) error) (bool, error) { return d.EachRequest(ctx, q, each) })
 			if err == nil && more {
-				fmt.Fprintf(a.Err, "permesso: showing the newest %d; --all shows the rest\n", q.Limit)
+				a.Note("permesso: showing the newest %d; --all shows the rest", q.Limit)
 			}
 			return err
 		}
@@ -71,7 +71,7 @@ func (a *app) history(ctx context.Context, f historyFlags) error {
 			a.printHistory(found)
 		}
 		if err == nil && more {
-			fmt.Fprintf(a.Out, "showing the newest %d; --all shows the rest\n", len(found))
+			a.Say("showing the newest %d; --all shows the rest", len(found))
 		}
 		return err
 	})
@@ -185,7 +185,7 @@ func printList[T any](a *app, items []T, text func(T) string) error {
 		return a.Print(items, "")
 	}
 	for _, item := range items {
-		fmt.Fprintln(a.Out, text(item))
+		a.Say("%s", text(item))
 	}
 	return nil
 }
@@ -371,7 +371,7 @@ func (a *app) stats(ctx context.Context, f historyFlags) error {
 }
 
 func (a *app) printStats(st *read.Stats) {
-	fmt.Fprintf(a.Out, "%d requests, %d of them needed an approver\n", st.Requests, st.Asked)
+	a.Say("%d requests, %d of them needed an approver", st.Requests, st.Asked)
 	for _, s := range read.Statuses() {
 		if n := st.Statuses[approval.Status(s)]; n > 0 {
 			fmt.Fprintf(a.Out, "  %-13s %6d\n", s, n)
@@ -394,8 +394,8 @@ func (a *app) printStats(st *read.Stats) {
 	}
 	for _, l := range st.Approvers {
 		if l.RubberStamps() {
-			fmt.Fprintf(a.Out, "\n%s approves %s, half of it within %s: too fast to read the requests. Allow by a rule what is always\n"+
-				"approved, so that approvers read the rest.\n", chat.Escape(l.Name), percent(l.Share), seconds(l.Median))
+			a.Say("\n%s approves %s, half of it within %s: too fast to read the requests. Allow by a rule what is always\n"+
+				"approved, so that approvers read the rest.", chat.Escape(l.Name), percent(l.Share), seconds(l.Median))
 		}
 	}
 }

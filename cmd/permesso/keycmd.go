@@ -89,14 +89,14 @@ func (a *app) keyCreate(ctx context.Context, d *control.Client, b control.KeyBod
 	k := n.Key
 	l := keyLineOf(k)
 	l.Key = n.Secret
-	if err := a.Print(l, n.Secret); err != nil {
+	if err := a.PrintToCopy(l, n.Secret); err != nil {
 		return err
 	}
 	if !a.JSON {
-		fmt.Fprintf(a.Err, "created key %s of workspace '%s' with scopes %s. It is not shown again; permesso key revoke %s revokes it.\n", k.ID, k.Workspace, strings.Join(k.Scopes, ", "), k.ID)
+		a.Note("created key %s of workspace '%s' with scopes %s. It is not shown again; permesso key revoke %s revokes it.", k.ID, k.Workspace, strings.Join(k.Scopes, ", "), k.ID)
 	}
 	if n.Trusts {
-		fmt.Fprintf(a.Err, "note: workspace '%s' has binds_sessions: session ids sent with this key are trusted. Use it only in a program on the host.\n", k.Workspace)
+		a.Note("note: workspace '%s' has binds_sessions: session ids sent with this key are trusted. Use it only in a program on the host.", k.Workspace)
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (a *app) keyList(ctx context.Context, d *control.Client, workspace string, 
 		shown = append(shown, k)
 	}
 	if list.Damaged > 0 {
-		fmt.Fprintf(a.Err, "permesso: %d unreadable keys; they are not accepted\n", list.Damaged)
+		a.Note("permesso: %d unreadable keys; they are not accepted", list.Damaged)
 	}
 	if a.JSON {
 		lines := make([]keyLine, 0, len(shown))

@@ -58,7 +58,7 @@ func (a *app) mountsCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.Print(map[string]any{"workspace": ws, "mounts": list}, text)
+			return a.PrintToCopy(map[string]any{"workspace": ws, "mounts": list}, text)
 		},
 	}
 	for _, f := range []struct{ name, usage string }{
@@ -89,7 +89,7 @@ func (a *app) printPrompt(ws string) error {
 		return err
 	}
 	text := agentPrompt + toolList(h.Config)
-	return a.Print(map[string]any{"workspace": ws, "prompt": text}, strings.TrimSuffix(text, "\n"))
+	return a.PrintToCopy(map[string]any{"workspace": ws, "prompt": text}, strings.TrimSuffix(text, "\n"))
 }
 
 // toolList lists the tools with their arguments, for an agent.

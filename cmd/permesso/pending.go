@@ -107,10 +107,10 @@ func (a *app) printPending(d *control.Client, list []control.Waiting, all bool, 
 		return a.Print(items, "")
 	}
 	if len(list) == 0 {
-		fmt.Fprintln(a.Out, "No pending approvals.")
+		a.Say("No pending approvals.")
 	}
 	for _, p := range d.Paused {
-		fmt.Fprintln(a.Out, "⏸ "+home.PauseLine(p))
+		a.Say("⏸ %s", home.PauseLine(p))
 	}
 	for _, w := range list {
 		line := style.Line(w.Pending)
@@ -119,10 +119,10 @@ func (a *app) printPending(d *control.Client, list []control.Waiting, all bool, 
 			why, _, _ = strings.Cut(why, " until ")
 			line += " · " + strings.TrimSuffix(who+", "+why, ", ")
 		}
-		fmt.Fprintln(a.Out, line)
+		a.Say("%s", line)
 	}
 	if more > 0 {
-		fmt.Fprintf(a.Out, "showing %d of %d; --all shows the rest\n", limit, limit+more)
+		a.Say("showing %d of %d; --all shows the rest", limit, limit+more)
 	}
 	return nil
 }

@@ -36,26 +36,6 @@ func (a *app) policyCmd() *cobra.Command {
 		a.policyExplainCmd(), a.policyTestCmd(), a.policySimulateCmd(), a.policyPresetCmd())
 }
 
-// columns is the width of a narrow terminal.
-const columns = 80
-
-// writeWrapped writes words with a blank between them, in lines that begin with head or
-// the same number of blanks.
-func writeWrapped(b *strings.Builder, head string, words []string) {
-	line := head
-	for i, w := range words {
-		if i > 0 && len(line)+len(w)+1 > columns {
-			b.WriteString(line + "\n")
-			line = strings.Repeat(" ", len(head))
-		}
-		if len(line) > len(head) {
-			line += " "
-		}
-		line += w
-	}
-	b.WriteString(line + "\n")
-}
-
 // registered is an item of policy registry --json.
 type registered struct {
 	Capability string        `json:"capability"`
@@ -88,11 +68,11 @@ func registry() (all []registered) {
 func registryText(all []registered) string {
 	var b strings.Builder
 	for _, r := range all {
-		writeWrapped(&b, fmt.Sprintf("%-15s", r.Capability), strings.Fields(r.Sentence))
+		fmt.Fprintf(&b, "%-15s%s\n", r.Capability, r.Sentence)
 		indent := strings.Repeat(" ", 15)
 		fmt.Fprintf(&b, "%sdefault: %s; target: %s; critical: %s\n", indent, r.Default, r.TargetKind, yesNo(r.Critical))
 		if len(r.Trust) > 0 {
-			writeWrapped(&b, indent+"trust: ", r.Trust)
+			fmt.Fprintf(&b, "%strust: %s\n", indent, strings.Join(r.Trust, " "))
 		}
 	}
 	return b.String()
@@ -151,7 +131,7 @@ func tableText(rows []tableRow) string {
 			names   []string
 		}{{approval.Allow, r.Allow}, {approval.Ask, r.Ask}, {approval.Deny, r.Deny}} {
 			if len(x.names) > 0 {
-				writeWrapped(&b, fmt.Sprintf("%-12s%-7s", head, x.outcome), x.names)
+				fmt.Fprintf(&b, "%-12s%-7s%s\n", head, x.outcome, strings.Join(x.names, " "))
 				head = ""
 			}
 		}
@@ -509,7 +489,7 @@ func (a *app) simulate(ctx context.Context, n int) error {
 			chat.Escape(x.Tool), x.Then, x.Now, ruledBy(x.Rule), strings.Join(reasonTexts(x.Reasons), "; "))
 	})
 	if !a.JSON {
-		fmt.Fprintf(a.Out, "%d of %d requests would be ruled differently\n", len(differ), judged)
+		a.Say("%d of %d requests would be ruled differently", len(differ), judged)
 	}
 	return cmp.Or(err, console.VerifyFirst(logErr))
 }

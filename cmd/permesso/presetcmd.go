@@ -62,7 +62,7 @@ func (a *app) printPreset(name string, o presetOptions) error {
 	if err != nil {
 		return err
 	}
-	return a.Print(map[string]string{"name": name, "text": text}, strings.TrimSuffix(text, "\n"))
+	return a.PrintToCopy(map[string]string{"name": name, "text": text}, strings.TrimSuffix(text, "\n"))
 }
 
 // preset returns a preset's configuration, or its tests.

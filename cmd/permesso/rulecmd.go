@@ -115,7 +115,7 @@ func (a *app) addRule(ctx context.Context, o ruleOptions) (err error) {
 	}
 	lines := "# " + strings.Join(says, "\n# ") + "\n" + x.Rule
 	if !o.write {
-		return a.Print(x, lines)
+		return a.PrintToCopy(x, lines)
 	}
 	return a.writeRule(ctx, x, lines, o.yes)
 }
@@ -201,5 +201,5 @@ func (a *app) writeRule(ctx context.Context, x printedProposal, lines string, ye
 		return err
 	}
 	x.Config = h.Config.File
-	return a.Print(x, lines+"\n# written into "+x.Config+"; "+x.Daemon)
+	return a.PrintToCopy(x, lines+"\n# written into "+x.Config+"; "+x.Daemon)
 }

@@ -78,9 +78,9 @@ func (a *app) showWaiting(d *control.Client, style chat.Style, s control.Story) 
 	switch line := style.ProposeRule(p); {
 	case s.Decision != nil:
 		who, why := notDone(d, p.SourceGroup, s.Decision, s.Running)
-		fmt.Fprintln(a.Out, "decision: "+strings.TrimSuffix(who+"; "+why, "; "))
+		a.Say("decision: %s", strings.TrimSuffix(who+"; "+why, "; "))
 	case line != "":
-		fmt.Fprintln(a.Out, line)
+		a.Say("%s", line)
 	}
 	a.printFact("key", s.KeyEnded)
 }
@@ -102,7 +102,7 @@ func cardOf(style chat.Style, p *approval.Pending) chat.Card {
 
 // showCard prints a card, and why a person is asked.
 func (a *app) showCard(card chat.Card) {
-	fmt.Fprintln(a.Out, console.WrapText(card.String(), console.Width(a.Out)))
+	a.Say("%s", card.String())
 	what := "why"
 	for _, line := range card.Why {
 		a.printFact(what, line)
@@ -170,7 +170,7 @@ func (a *app) printDocument(
 // showRecord prints a record as text.
 func (a *app) showRecord(style chat.Style, s control.Story) {
 	rec := s.Record
-	fmt.Fprintf(a.Out, "%s · %s · %s\n", rec.Workspace, rec.RequestID, rec.Status)
+	a.Say("%s · %s · %s", rec.Workspace, rec.RequestID, rec.Status)
 	about := s.Asked
 	if about == nil { // policy decided
 		about = read.Requested(approval.Key{Workspace: rec.Workspace, ID: rec.RequestID}, rec)
@@ -188,7 +188,7 @@ func (a *app) showRecord(style chat.Style, s control.Story) {
 		if d.ClaimedBy != "" {
 			claim = " (the program says: " + chat.Quote(d.ClaimedBy) + ")"
 		}
-		fmt.Fprintf(a.Out, "decision: %s by %s via %s%s\n", d.Verdict, chat.Escape(d.DecidedBy), d.Via, claim)
+		a.Say("decision: %s by %s via %s%s", d.Verdict, chat.Escape(d.DecidedBy), d.Via, claim)
 		a.printFact("note", plain(d.Note))
 		a.printFact("override", plain(d.Override))
 		if d.Verdict == approval.Cancelled && d.Feedback != "" {
@@ -228,7 +228,7 @@ func (a *app) printFact(what, text string) {
 	if what != "" {
 		what += ":"
 	}
-	fmt.Fprintf(a.Out, "%-9s %s\n", what, text)
+	a.Say("%-9s %s", what, text)
 }
 
 // showAsked prints the request: the host's facts, the exact arguments, then the
@@ -246,11 +246,11 @@ func (a *app) showAsked(story control.Story, about *approval.Pending, s chat.Sty
 	a.printFact("args", s.Result(about, about.RequestData)) // no one consents to it now
 	for _, text := range []string{about.Agent.Title, about.Agent.Preview, about.Agent.Rationale} {
 		if text != "" {
-			fmt.Fprintf(a.Out, "agent says: %s\n", s.OneLine(about, text))
+			a.Say("agent says: %s", s.OneLine(about, text))
 		}
 	}
 	if len(about.Metadata) > 0 {
-		fmt.Fprintf(a.Out, "agent's metadata: %s\n", s.Result(about, about.Metadata))
+		a.Say("agent's metadata: %s", s.Result(about, about.Metadata))
 	}
 }
 
@@ -282,7 +282,7 @@ func (a *app) printTimeline(log []event.Entry) {
 			since = "+" + shortDuration(d)
 		}
 		before = e.Time
-		fmt.Fprintf(a.Out, "  %s  %9s  %s\n", e.Time.Local().Format(time.DateTime), since, entryInWords(&e))
+		a.Say("  %s  %9s  %s", e.Time.Local().Format(time.DateTime), since, entryInWords(&e))
 	}
 }
 
@@ -333,8 +333,8 @@ func (a *app) showPruned(ctx context.Context, d *control.Client, typed string, u
 	if a.JSON {
 		return errors.Join(a.Print(pruned{newHistoryItem(r), true, s.Timeline}, ""), err)
 	}
-	fmt.Fprintf(a.Out, "%s · %s · %s\n", r.Key.Workspace, r.Key.ID, r.Status)
-	fmt.Fprintf(a.Out, "The record was pruned: records are kept for %s. From the log:\n", inDays(s.Retention))
+	a.Say("%s · %s · %s", r.Key.Workspace, r.Key.ID, r.Status)
+	a.Say("The record was pruned: records are kept for %s. From the log:", inDays(s.Retention))
 	a.printFact("what", toolAndTarget(r))
 	a.printFact("by", strings.TrimPrefix(whoDecided(r), "–"))
 	a.printTimeline(s.Timeline)

@@ -260,6 +260,15 @@ func TestDegradedAndPaused(t *testing.T) {
 	h.ask() // requests are accepted during a pause
 }
 
+// A handler that panicked is answered, and the log says where it was, not with which text.
+func TestPanicIsLogged(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, func(h *rig) { h.server.Ready = func(context.Context) error { panic("planted") } })
+	h.requireProblem(h.do("", "GET", "/readyz", nil), 500, "internal error: see the daemon's log")
+	require.Contains(t, h.logs.String(), "ipc/httpapi_test.TestPanicIsLogged")
+	require.NotContains(t, h.logs.String(), "planted")
+}
+
 // alwaysPaused is a pause that does not end.
 type alwaysPaused struct{}
 

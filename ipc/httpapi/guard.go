@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"mime"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -245,7 +247,7 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 				if v == http.ErrAbortHandler { //nolint:errorlint // net/http panics with exactly this value
 					panic(v)
 				}
-				s.logError("HTTP API handler panicked", errors.New("panic"))
+				s.logError("HTTP API handler panicked", fmt.Errorf("panic: %s", debug.Stack()))
 				problem(http.StatusInternalServerError, "internal error: see the daemon's log").write(w)
 			}
 		}()

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"log"
 	"net"
 	"os"
 	"path/filepath"
@@ -115,6 +113,3 @@ func (c *countedConn) Close() error {
 	c.release()
 	return c.Conn.Close()
 }
-
-// discardLog drops the log of net/http, which contains a client's bytes.
-func discardLog() *log.Logger { return log.New(io.Discard, "", 0) }

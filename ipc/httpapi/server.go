@@ -183,7 +183,7 @@ func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 func (s *Server) newHTTP(h http.Handler, timeout time.Duration) *http.Server {
 	web := &http.Server{
 		Handler: h, ReadHeaderTimeout: timeout, IdleTimeout: timeout, MaxHeaderBytes: 16 << 10,
-		Protocols: new(http.Protocols), ErrorLog: discardLog(),
+		Protocols: new(http.Protocols),
 	}
 	web.Protocols.SetHTTP1(true)
 	return web

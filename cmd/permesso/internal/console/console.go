@@ -177,8 +177,13 @@ func (a *Console) PrintResponse(r *approval.Response) {
 	}
 }
 
-// Print writes v as JSON with --json, otherwise text.
+// Print writes v as JSON with --json, otherwise text, wrapped on a terminal.
 func (a *Console) Print(v any, text string) error {
+	return a.PrintToCopy(v, WrapText(text, Width(a.Out)))
+}
+
+// PrintToCopy writes v as JSON with --json, otherwise text as it is.
+func (a *Console) PrintToCopy(v any, text string) error {
 	if !a.JSON {
 		fmt.Fprintln(a.Out, text)
 		return nil
@@ -263,10 +268,10 @@ func (a Advice) MarshalZerologObject(e *zerolog.Event) {
 // PrintIssue prints an error and its hint. An error without a text has only its hint printed.
 func (a *Console) PrintIssue(before string, err error) {
 	if err.Error() != "" {
-		fmt.Fprintln(a.Err, WrapText(before+err.Error(), Width(a.Err)))
+		a.Note("%s", before+err.Error())
 	}
 	if hint := HintFor(err); hint != "" {
-		fmt.Fprintln(a.Err, WrapText("hint: "+hint, Width(a.Err)))
+		a.Note("hint: %s", hint)
 	}
 }
 
@@ -296,27 +301,77 @@ func (a *Console) Table(heads ...string) *Table {
 // Row adds a row.
 func (t *Table) Row(cells ...string) { t.rows = append(t.rows, cells) }
 
-// Print writes the table to standard output.
+// Print writes the table to standard output. On a narrow terminal its cells are wrapped; where
+// their words are too wide, each row becomes lines of a name and a value.
 func (t *Table) Print() {
-	widths := make([]int, len(t.rows[0]))
+	full, least := make([]int, len(t.rows[0])), make([]int, len(t.rows[0]))
 	for _, row := range t.rows {
 		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+			full[i] = max(full[i], utf8.RuneCountInString(cell))
+			for word := range strings.FieldsSeq(cell) {
+				least[i] = max(least[i], utf8.RuneCountInString(word))
+			}
 		}
 	}
+	width := Width(t.app.Out)
+	if width > 0 && !shrink(full, least, width-2*(len(full)-1)) {
+		t.printRecords(width)
+		return
+	}
 	for n, row := range t.rows {
-		var line strings.Builder
-		for i, cell := range row {
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if i == len(row)-1 {
-				pad = ""
-			}
-			line.WriteString(t.paint(n, cell) + pad)
-			if i < len(row)-1 {
-				line.WriteString("  ")
+		t.printRow(n, row, full)
+	}
+}
+
+// shrink takes columns from the widest, down to their widest word, until all of them fit.
+func shrink(widths, least []int, room int) (fits bool) {
+	for {
+		sum, at := 0, -1
+		for i, w := range widths {
+			sum += w
+			if w > least[i] && (at < 0 || w > widths[at]) {
+				at = i
 			}
 		}
+		if sum <= room || at < 0 {
+			return sum <= room
+		}
+		widths[at]--
+	}
+}
+
+func (t *Table) printRow(n int, row []string, widths []int) {
+	cells, height := make([][]string, len(row)), 0
+	for i, cell := range row {
+		cells[i] = strings.Split(WrapText(cell, widths[i]), "\n")
+		height = max(height, len(cells[i]))
+	}
+	for k := range height {
+		var line strings.Builder
+		for i, rows := range cells {
+			part := ""
+			if k < len(rows) {
+				part = rows[k]
+			}
+			line.WriteString(t.paint(n, part) + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(part)+2))
+		}
 		fmt.Fprintln(t.app.Out, strings.TrimRight(line.String(), " "))
+	}
+}
+
+func (t *Table) printRecords(width int) {
+	heads, wide := t.rows[0], 0
+	for _, head := range heads {
+		wide = max(wide, utf8.RuneCountInString(head))
+	}
+	for n, row := range t.rows[1:] {
+		if n > 0 {
+			fmt.Fprintln(t.app.Out)
+		}
+		for i, cell := range row {
+			pad := strings.Repeat(" ", wide-utf8.RuneCountInString(heads[i])+2)
+			fmt.Fprintln(t.app.Out, WrapText(t.paint(0, heads[i])+pad+t.paint(n+1, cell), width))
+		}
 	}
 }
 

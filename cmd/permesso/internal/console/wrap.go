@@ -1,7 +1,9 @@
 package console
 
 import (
+	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -21,16 +23,36 @@ func Width(out any) int {
 	return 0
 }
 
+// Say prints a line for a person, wrapped on a terminal.
+func (a *Console) Say(format string, v ...any) {
+	fmt.Fprintln(a.Out, WrapText(fmt.Sprintf(format, v...), Width(a.Out)))
+}
+
+// Note prints a line for a person to standard error, wrapped on a terminal.
+func (a *Console) Note(format string, v ...any) {
+	fmt.Fprintln(a.Err, WrapText(fmt.Sprintf(format, v...), Width(a.Err)))
+}
+
+// kept are the beginnings of lines that stay whole: of a payload, and of TOML.
+var kept = regexp.MustCompile(`^ *(│|\[\[|# |[a-z_.]+ = )`)
+
+// escapes are what a terminal does not show.
+var escapes = regexp.MustCompile(`\x1b\[[0-9;]*m`)
+
+// columns is the width of a text.
+func columns(text string) int { return utf8.RuneCountInString(escapes.ReplaceAllString(text, "")) }
+
 // WrapText breaks the lines of a text between words, so that none is wider than width: 0 breaks
-// none. A row below begins where the line's text does. A word that is wider stays whole, and so
-// does a command to copy, and a line of a payload.
+// none. A row below begins where the line's text does, and further in if the line quotes an
+// agent, whose text must not begin a row. A word that is wider stays whole, and so does a command
+// to copy, and a line of a payload.
 func WrapText(text string, width int) string {
 	if width == 0 {
 		return text
 	}
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
-		if utf8.RuneCountInString(line) > width && !strings.HasPrefix(strings.TrimLeft(line, " "), "│") {
+		if columns(line) > width && !kept.MatchString(line) {
 			lines[i] = wrapLine(line, width)
 		}
 	}
@@ -40,18 +62,12 @@ func WrapText(text string, width int) string {
 func wrapLine(line string, width int) string {
 	body := strings.TrimLeft(line, " ")
 	indent := len(line) - len(body)
-	hang := indent
-	if head, _, ok := strings.Cut(body, "  "); ok { // a name and its text, in two columns
-		rest := strings.TrimLeft(body[len(head):], " ")
-		if at := indent + utf8.RuneCountInString(body) - utf8.RuneCountInString(rest); at <= width/2 {
-			hang = at
-		}
-	}
+	hang := hanging(line, indent, width)
 	var out strings.Builder
 	out.WriteString(line[:indent])
 	used := indent
 	for n, word := range glued(body) {
-		wide := utf8.RuneCountInString(word)
+		wide := columns(word)
 		switch {
 		case n == 0:
 		case used+1+wide > width && used > hang:
@@ -66,6 +82,22 @@ func wrapLine(line string, width int) string {
 	}
 	return out.String()
 }
+
+// hanging is where the rows below the first begin.
+func hanging(line string, indent, width int) (hang int) {
+	hang = indent
+	if strings.ContainsAny(line, "\"“«") || strings.HasPrefix(line, "agent") {
+		hang += 4
+	}
+	for _, gap := range gaps.FindAllStringIndex(line[indent:], -1) { // a name and its text, in columns
+		if at := columns(line[:indent+gap[1]]); at <= width/2 {
+			hang = max(hang, at)
+		}
+	}
+	return hang
+}
+
+var gaps = regexp.MustCompile(`  +`)
 
 // glued are the words of a text. A command from "permesso" to the next mark is one word, and
 // blanks beyond one belong to the word before.

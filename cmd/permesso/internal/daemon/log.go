@@ -39,22 +39,42 @@ func NewLog(out io.Writer, level, format string) (zerolog.Logger, *LogWriter) {
 	return zerolog.New(w).With().Timestamp().Logger(), w
 }
 
-// takeStandardLog makes each line of the standard library's log one of ours, until it is given back.
+// takeStandardLog makes each line of the standard library's log one of ours, until it is given back:
+// what net/http says of its servers and clients, for example. A client may cause such a line, so
+// each kind of them is limited.
 func takeStandardLog(to zerolog.Logger) (giveBack func()) {
 	flags := log.Flags()
 	log.SetFlags(0)
-	log.SetOutput(standardLog{to})
+	log.SetOutput(&standardLog{log: to})
 	return func() {
 		log.SetFlags(flags)
 		log.SetOutput(os.Stderr)
 	}
 }
 
-type standardLog struct{ zerolog.Logger }
+type standardLog struct {
+	log   zerolog.Logger
+	kinds rateLimited // by their first words
+}
 
 // Write implements io.Writer.
-func (l standardLog) Write(line []byte) (int, error) {
-	l.Warn().Msg(strings.TrimRight(string(line), "\n"))
+func (l *standardLog) Write(line []byte) (int, error) {
+	text := strings.TrimRight(string(line), "\n")
+	words := strings.Fields(text)
+	if !l.kinds.allow(strings.Join(words[:min(3, len(words))], " ")) {
+		return len(line), nil
+	}
+	const panicked = "http: panic serving"
+	_, stack, trace := strings.Cut(text, "\ngoroutine ")
+	switch {
+	case trace && strings.HasPrefix(text, panicked):
+		// The value of the panic is left out: it may have an agent's text.
+		l.log.Error().Str("err", "goroutine "+stack).Msg(panicked)
+	case strings.HasPrefix(text, "http: superfluous response.WriteHeader"):
+		l.log.Debug().Msg(text) // a client went away while its answer was sent
+	default:
+		l.log.Warn().Msg(text)
+	}
 	return len(line), nil
 }
 

@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"strings"
@@ -56,6 +57,39 @@ func TestStandardLogIsOurs(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	require.Eventually(t, func() bool { return strings.HasSuffix(b.String(), "\n") }, 20*time.Second, 10*time.Millisecond)
 	require.Regexp(t, `^\{"level":"warn","time":"[^"]+","message":"Unsolicited response received on idle HTTP channel [^\n]+"\}\n$`, b.String())
+}
+
+// The panic of a handler is one line with the place in the source. Its value may have an agent's text.
+func TestPanicOfAHandlerIsLogged(t *testing.T) {
+	var b lockedBuffer
+	l, _ := NewLog(&b, "info", "json")
+	defer takeStandardLog(l)()
+	l2, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("planted: a\nplanted") })}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l2) }()
+	_, err = http.Get("http://" + l2.Addr().String()) //nolint:bodyclose // there is no answer
+	require.Error(t, err)
+	require.NoError(t, server.Close())
+	require.ErrorIs(t, <-served, http.ErrServerClosed)
+	require.Eventually(t, func() bool { return strings.HasSuffix(b.String(), "\n") }, 20*time.Second, 10*time.Millisecond)
+	require.Regexp(t, `^\{"level":"error","err":"goroutine [^\n]*logwriter_test\.go:[^\n]*","time":"[^"]+","message":"http: panic serving"\}\n$`, b.String())
+	require.NotContains(t, b.String(), "planted")
+}
+
+// Each kind of line comes ten times at once, then once a minute: a client may cause it.
+func TestStandardLogIsLimited(t *testing.T) {
+	var b lockedBuffer
+	l, _ := NewLog(&b, "info", "json")
+	defer takeStandardLog(l)()
+	for range 100 {
+		log.Print("http: URL query contains semicolon, which is no longer a separator")
+	}
+	log.Print("http: superfluous response.WriteHeader call from a.go: a client went away")
+	log.Print("http: Accept error: too many open files; retrying in 5ms")
+	require.Equal(t, 11, strings.Count(b.String(), "\n"))
+	require.Contains(t, b.String(), "Accept error")
 }
 
 // lockedBuffer is a buffer for several goroutines.

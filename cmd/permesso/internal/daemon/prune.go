@@ -79,7 +79,7 @@ func printPrunable(a *console.Console, res pruneResult) {
 	line("all", res.Total)
 	t.Print()
 	if res.Held != "" {
-		fmt.Fprintf(a.Out, "Nothing would be removed now: %s.\n", res.Held)
+		a.Say("Nothing would be removed now: %s.", res.Held)
 	}
 }
 

@@ -160,8 +160,8 @@ func (s *server) languageOf(p approval.Person) string {
 	return cmp.Or(cfg.Approvers[cfg.Approver(p)].Language, cfg.Language)
 }
 
-// rateLimited limits the entries of one UID, so that refusals and errors cannot
-// fill the disk: ten at once, then one a minute.
+// rateLimited limits the entries of one UID, or of another kind, so that refusals and errors
+// cannot fill the disk: ten at once, then one a minute.
 type rateLimited struct {
 	mu  sync.Mutex
 	uid map[string]*rate.Limiter

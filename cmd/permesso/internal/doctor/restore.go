@@ -359,7 +359,7 @@ func (r *CopyReport) Report(a *console.Console) error {
 	} else {
 		text += "\nDo not put it in place."
 	}
-	if err := a.Print(r, text); err != nil {
+	if err := a.PrintToCopy(r, text); err != nil {
 		return err
 	}
 	return exitFor(r.Worst)

@@ -163,7 +163,7 @@ func (s *Service) Show(context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.Console.Print(map[string]string{"path": s.unitFile(), "unit": unit}, strings.TrimSuffix(unit, "\n"))
+	return s.Console.PrintToCopy(map[string]string{"path": s.unitFile(), "unit": unit}, strings.TrimSuffix(unit, "\n"))
 }
 
 // unitFile is the unit's path, relative to --root.

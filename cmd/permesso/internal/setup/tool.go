@@ -68,7 +68,7 @@ func (t *Tool) Run(ctx context.Context) error {
 	}
 	t.adviseRelative()
 	if t.Print {
-		return t.Console.Print(t.result, strings.TrimSuffix(t.result.Lines, "\n"))
+		return t.Console.PrintToCopy(t.result, strings.TrimSuffix(t.result.Lines, "\n"))
 	}
 	if err := t.preview(ctx, p, asks); err != nil {
 		return err
