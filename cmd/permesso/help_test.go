@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -164,4 +165,20 @@ func TestSetupFlagsComplete(t *testing.T) {
 			require.True(t, completes || f.Annotations[cobra.BashCompSubdirsInDir] != nil, "%s --%s", path, f.Name)
 		})
 	}
+}
+
+// An agent and an approver are never told of --operator: only the help of cancel is.
+func TestOperatorIsOnlyInHelp(t *testing.T) {
+	root := filepath.Join("..", "..")
+	read := 0
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if ext := filepath.Ext(path); err != nil || d.IsDir() || ext != ".go" && ext != ".toml" || strings.HasSuffix(path, "_test.go") || d.Name() == "help.toml" {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		read++
+		require.NotContains(t, string(b), "--operator", path)
+		return err
+	}))
+	require.Greater(t, read, 300)
 }

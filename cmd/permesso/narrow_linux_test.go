@@ -45,6 +45,29 @@ func TestNarrowTerminals(t *testing.T) {
 	}
 }
 
+// The card that approve shows before it asks fits, too.
+func TestNarrowQuestion(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "work", shapeConfig)
+	h.plain = true
+	h.serve().awaitLog(`"message":"serving"`)
+	id := h.ask(`{"tool_name":"say","request_data":{"to":"you"},"rationale":"because a person wants to hear of it, and no one else would say it so well"}`)
+	h.awaitPending("work", id)
+	x := newTerminal(t).wide(40)
+	m := Main{In: x.program, Out: x.program, Err: x.program, Env: func(string) string { return "" }}
+	code := make(chan int, 1)
+	go func() {
+		code <- m.Run(t.Context(), []string{"--config", h.config, "--home", h.layout.Home, "approve", id})
+	}()
+	x.awaitText("[y/N]")
+	x.press("n\n")
+	<-code
+	for row := range strings.Lines(x.String()) {
+		row = strings.TrimRight(row, "\r\n")
+		require.True(t, utf8.RuneCountInString(row) <= 40 || wholeLines.MatchString(row), "%q", row)
+	}
+}
+
 // An agent's text cannot begin a row, where the words of the program are.
 func TestWrappedTextOfAnAgent(t *testing.T) {
 	t.Parallel()

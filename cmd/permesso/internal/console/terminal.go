@@ -32,7 +32,7 @@ func (a *Console) Confirm(ctx context.Context, text, question string) (yes bool,
 	if !ok {
 		return false, errors.New("no terminal to ask at")
 	}
-	if _, err := fmt.Fprintln(out, text); err != nil {
+	if _, err := fmt.Fprintln(out, WrapText(text, Width(out))); err != nil {
 		return false, err
 	}
 	if err := sleep(ctx, AnswerDelay); err != nil {
@@ -41,7 +41,7 @@ func (a *Console) Confirm(ctx context.Context, text, question string) (yes bool,
 	if err := flushInput(in); err != nil {
 		return false, fmt.Errorf("drop what was typed before: %w", err)
 	}
-	if _, err := fmt.Fprint(out, question+" [y/N] "); err != nil {
+	if _, err := fmt.Fprint(out, WrapText(question+" [y/N] ", Width(out))); err != nil {
 		return false, err
 	}
 	line, err := readLine(ctx, in)
