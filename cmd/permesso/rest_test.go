@@ -179,7 +179,7 @@ func TestRestEndToEnd(t *testing.T) {
 	// A key that another process revoked is refused at once.
 	code, out, errs := h.run("", "key", "revoke", apikey.New(agent.key).ID)
 	require.Zero(t, code, "%s", errs)
-	require.Equal(t, "revoked\n", out)
+	require.Equal(t, "revoked\nrequests of this key that still wait: 1; permesso pending lists them\n", out)
 	status, a = agent.do("GET", "/v1/approvals/"+id, "")
 	require.Equal(t, 401, status)
 	require.Equal(t, "Invalid API key", a["detail"])

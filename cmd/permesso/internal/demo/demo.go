@@ -113,7 +113,7 @@ func Run(ctx context.Context, a *console.Console) (err error) {
 	}
 	err = s.run(ctx, cancel)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
-		err = console.Fail(console.ExitError, "", "demo interrupted: %w", cause)
+		err = console.Fail(console.ExitError, "", "demo interrupted: %v", cause) // the words alone: the demo says what was interrupted
 	}
 	return errors.Join(err, stop())
 }
