@@ -248,13 +248,26 @@ func TestConfigEditKeepsNoUnchangedCopy(t *testing.T) {
 	require.Empty(t, out)
 	require.Contains(t, errs, h.config+":1:1: unknown key")
 	require.Contains(t, errs, h.config+" is unchanged: the text has errors")
+	code, out, errs = h.editConfig("true >") // the shell empties the file
+	require.Equal(t, console.ExitError, code)
+	require.Empty(t, out)
+	require.Contains(t, errs, " is unchanged: the text is empty\n")
+	for _, copy := range h.copies() {
+		require.NoError(t, os.Remove(copy))
+	}
 	code, out, errs = h.editConfig("") // vi would wait for a person
 	require.Equal(t, console.ExitError, code)
 	require.Empty(t, out)
 	require.Contains(t, errs, "is unchanged: config edit needs a terminal\nhint: set VISUAL or EDITOR to a program that edits the file")
+	require.Empty(t, h.copies())
+}
+
+// copies are the texts that config edit has left.
+func (h *rig) copies() []string {
+	h.t.Helper()
 	copies, err := filepath.Glob(filepath.Join(h.dir, ".edit-*"))
-	require.NoError(t, err)
-	require.Empty(t, copies)
+	require.NoError(h.t, err)
+	return copies
 }
 
 // It mends a broken file, with and without a daemon, and follows a link to the file.

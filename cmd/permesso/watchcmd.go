@@ -71,7 +71,7 @@ func (w *watch) run(ctx context.Context) error {
 			return lost
 		}
 		pid := c.PID
-		if c, err = w.reopen(ctx, lost); err != nil {
+		if c, err = w.reopen(ctx, c, lost); err != nil {
 			return err
 		}
 		if c.PID == pid { // it did not end
@@ -103,10 +103,10 @@ func (w *watch) follow(ctx context.Context, c *control.Client) error {
 // reopenPause is how long a daemon that does not answer is left alone.
 const reopenPause = 250 * time.Millisecond
 
-// reopen waits for the next daemon.
-func (w *watch) reopen(ctx context.Context, lost error) (*control.Client, error) {
+// reopen waits for the next daemon of the same home.
+func (w *watch) reopen(ctx context.Context, ended *control.Client, lost error) (*control.Client, error) {
 	for told := false; ; {
-		c, err := control.OpenServed(ctx, w.Console)
+		c, err := ended.Again(ctx)
 		if err == nil || errors.Is(err, decide.ErrNotAuthorized) || ctx.Err() != nil {
 			return c, err
 		}

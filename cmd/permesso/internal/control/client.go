@@ -143,6 +143,9 @@ func openDaemon(ctx context.Context, a *console.Console, dir string, findErr err
 	return nil, tried, nil
 }
 
+// Again connects to the next daemon at the same socket: never to that of another home.
+func (c *Client) Again(ctx context.Context) (*Client, error) { return connect(ctx, c.console, c.path) }
+
 // OpenServed connects to a running daemon, found as Open finds it. It never locks the home.
 func OpenServed(ctx context.Context, a *console.Console) (*Client, error) {
 	dir, findErr := home.Find(a)

@@ -131,8 +131,10 @@ func (c *Client) Entries(ctx context.Context, after int64, workspace string) (li
 // written the entry of an end just before the record was visible.
 const recheck = time.Second
 
-// AwaitRecord returns the story of a request that is to end, once it has ended.
+// AwaitRecord returns the story of a request that is to end, once it has ended. If the daemon
+// ends before, that is an error: who waits must not lock the home, which the next daemon needs.
 func (c *Client) AwaitRecord(ctx context.Context, k approval.Key) (s Story, err error) {
+	c.reopen = nil
 	for at := int64(0); ; {
 		s, err = c.Story(ctx, k, false)
 		if err != nil || s.Record != nil {

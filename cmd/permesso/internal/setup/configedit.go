@@ -85,6 +85,9 @@ func (e *editor) edit(ctx context.Context, old []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+		if len(bytes.TrimSpace(text)) == 0 {
+			return nil, console.Fail(console.ExitError, "an empty file would take away every rule and approver", "the text is empty")
+		}
 		_, err = home.Reader(e.Console).Parse(e.file, text)
 		if err == nil && bytes.Equal(text, old) {
 			return nil, errUnchanged
