@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -130,7 +131,7 @@ func (a *app) readDecision() (*decisionInput, error) {
 		return nil, console.Fail(console.ExitUsage, "permesso decide --help shows the format", "no decision on standard input")
 	}
 	if err := json.Unmarshal(b, w, json.RejectUnknownMembers(true)); err != nil {
-		return nil, console.Fail(console.ExitUsage, "permesso decide --help shows the format", "parse decision from standard input: %w", err)
+		return nil, console.Fail(console.ExitUsage, "permesso decide --help shows the format", "parse decision from standard input: %s", wrongJSON(err))
 	}
 	w.ClaimedBy = w.DecidedBy
 	if w.Verdict == "" && w.Approved != nil {
@@ -154,6 +155,20 @@ func (a *app) readDecision() (*decisionInput, error) {
 		return nil, console.Fail(console.ExitUsage, "give the full id", "request_id %q is not "+approval.IDForm, w.RequestID)
 	}
 	return w, nil
+}
+
+// wrongJSON says what is wrong with JSON.
+func wrongJSON(err error) string {
+	if e, ok := errors.AsType[*json.SemanticError](err); ok {
+		if errors.Is(e.Err, json.ErrUnknownName) {
+			return "unknown member " + chat.Escape(string(e.JSONPointer))
+		}
+		return "wrong value of " + chat.Escape(string(e.JSONPointer))
+	}
+	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		return fmt.Sprintf("not valid JSON from byte %d on", e.ByteOffset+1)
+	}
+	return "not valid JSON"
 }
 
 // minSeen is how many digits of a digest --seen needs. An agent cannot choose a digest: it

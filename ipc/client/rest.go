@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"mime"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unicode"
 
@@ -345,13 +347,13 @@ func (r *REST) send(ctx context.Context, c call) ([]byte, error) {
 	}
 	resp, err := r.web.Do(req)
 	if err != nil {
-		return nil, connectionError(attempt, ctx, err)
+		return nil, r.connectionError(attempt, ctx, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	switch {
 	case err != nil:
-		return nil, connectionError(attempt, ctx, err)
+		return nil, r.connectionError(attempt, ctx, err)
 	case len(body) > maxResponse:
 		return nil, errors.New("the response is too large")
 	case resp.StatusCode >= 400:
@@ -364,11 +366,42 @@ func (r *REST) send(ctx context.Context, c call) ([]byte, error) {
 
 // connectionError is the error of a missing or incomplete response. The timeout of one
 // attempt must not look like the caller's.
-func connectionError(attempt, caller context.Context, err error) error {
+func (r *REST) connectionError(attempt, caller context.Context, err error) error {
 	if attempt.Err() != nil && caller.Err() == nil {
-		return fmt.Errorf("%w: timeout", ErrUnreachable)
+		return fmt.Errorf("%w: no answer from %s", ErrUnreachable, r.URL)
 	}
-	return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	return fmt.Errorf("%w: %w", ErrUnreachable, &plainError{r.said(err), err})
+}
+
+// plainError is an error of the network in words for people.
+type plainError struct {
+	text string
+	err  error
+}
+
+// Error implements error.
+func (e *plainError) Error() string { return e.text }
+
+func (e *plainError) Unwrap() error { return e.err }
+
+// said is what an error of the network means.
+func (r *REST) said(err error) string {
+	var dns *net.DNSError
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+		return "nothing listens at " + r.URL
+	case errors.As(err, &dns):
+		return "there is no host " + dns.Name
+	case errors.Is(err, fs.ErrPermission):
+		return "this user may not connect to " + r.URL
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return r.URL + " closed the connection before it had answered"
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		return "there is no way to " + r.URL
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return "no answer from " + r.URL
+	}
+	return "what answers at " + r.URL + " does not speak HTTP as a gate does"
 }
 
 // parseRefusal reads an error response. Text from another server is not repeated.

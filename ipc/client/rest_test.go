@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -308,4 +310,40 @@ func TestErrorsOfTheNetwork(t *testing.T) {
 	require.ErrorAs(t, err, &u)
 	require.Contains(t, u.URL, "http://127.0.0.1:1/p/v1/approvals/appr_0123456789abcdef?wait=30")
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// What goes wrong in the network is told in words, with the address that was given.
+func TestNetworkErrorsArePlain(t *testing.T) {
+	serve := func(answer string) string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = io.WriteString(c, answer)
+				_ = c.Close()
+			}
+		}()
+		return "http://" + l.Addr().String()
+	}
+	none := "unix://" + filepath.Join(t.TempDir(), "none.sock")
+	for url, says := range map[string]string{
+		serve(""):              " ", // it has closed the connection, or does not speak HTTP, as the transport sees it
+		serve("SSH-2.0-x\r\n"): " ",
+		none:                   "nothing listens at " + none,
+		"http://127.0.0.1:1":   "nothing listens at http://127.0.0.1:1",
+	} {
+		r := &REST{URL: url, Key: "k"}
+		require.NoError(t, r.Check())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err := r.Await(ctx, Submitted{ID: "0123456789abcdef"})
+		cancel()
+		require.ErrorContains(t, err, says)
+		require.ErrorContains(t, err, url)
+		require.NotRegexp(t, `dial |read tcp|EOF|net/http|malformed|Get "`, err.Error())
+	}
 }
