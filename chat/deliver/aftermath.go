@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -35,7 +36,8 @@ func (s *session) hasToTell(p *sentRecord, x *sentCopy, st status) bool {
 	switch {
 	case what == "" || x.StaleReason != "" || x.Message == "" && x.SentAt.IsZero(),
 		what == tellEnd && (!s.traits.Edits && !s.traits.OneWay || s.now().Sub(st.Record.EndedAt) > maxOutcomeAge),
-		what == tellPause && s.traits.Letters != nil && s.needsNoLetter(x, st):
+		what == tellPause && s.traits.Letters != nil && s.needsNoLetter(x, st),
+		what == tellPause && s.answering.in(x.Chat): // the answer may tell it
 		return false
 	}
 	return p.find(func(y *sentCopy) bool { return y.address() == x.address() && (y.Told == what || y.Told == tellEnd) }) == nil
@@ -110,6 +112,29 @@ func (p renderer) happened(what aftermath, st status, to string) string {
 		what = aftermath(st.Record.Status)
 	}
 	return chat.Format(p.Aftermath[string(what)], "what", to)
+}
+
+// answering counts the texts of each chat whose answers are not known yet.
+type answering struct {
+	mu sync.Mutex
+	of map[ID]int
+}
+
+func (a *answering) in(chatID ID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.of[chatID] > 0
+}
+
+func (a *answering) add(chatID ID, n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.of == nil {
+		a.of = map[ID]int{}
+	}
+	if a.of[chatID] += n; a.of[chatID] == 0 {
+		delete(a.of, chatID)
+	}
 }
 
 // notePauseTold records that approvers have read in a chat that a request waits for the end of a pause.

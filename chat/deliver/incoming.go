@@ -19,6 +19,7 @@ type incomingText struct {
 	chatWorkspaces []Workspace
 	workspaces     []string // those of the chat in which the user may decide
 	language       string
+	decided        approval.Key
 }
 
 // handleSaid handles a user's text. In a private chat each one is answered; in a group, texts that do not address
@@ -41,9 +42,24 @@ func (s *session) handleSaid(ctx context.Context, m Said) {
 	case len(w.workspaces) == 0 && replied && w.decidesNothing(at):
 	case len(w.workspaces) == 0:
 		w.refuseSender(at.key)
-	case replied:
-		w.handleReply(ctx, at)
 	default:
+		w.handleText(ctx, at, replied)
+	}
+}
+
+// handleText handles a text that may decide. Until its answer is known, the chat is not told that what it approved
+// waits for the end of a pause.
+func (w *incomingText) handleText(ctx context.Context, at messageRef, replied bool) {
+	w.answering.add(w.At.Chat, 1)
+	defer func() {
+		w.answering.add(w.At.Chat, -1)
+		if w.decided.ID != "" {
+			w.touch(w.decided)
+		}
+	}()
+	if replied {
+		w.handleReply(ctx, at)
+	} else {
 		w.handleCommand(ctx)
 	}
 }
@@ -201,6 +217,7 @@ func (w *incomingText) handleReply(ctx context.Context, at messageRef) {
 	}
 	reply, acted := a.submit(ctx, text)
 	if acted {
+		w.decided = at.key
 		w.notePauseTold(ctx, at.key, w.At)
 	}
 	w.replyText(reply)
@@ -240,8 +257,8 @@ func (w *incomingText) handleCommand(ctx context.Context) {
 	r := ic.Handle(ctx, m)
 	w.log(r.Err)
 	if r.Acted {
+		w.decided = r.Key
 		w.notePauseTold(ctx, r.Key, w.At)
-		w.touch(r.Key)
 	}
 	if r.Ignore && !w.Group {
 		t := catalogFor(w.language)

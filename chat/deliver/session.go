@@ -25,6 +25,7 @@ type session struct {
 	warnings    warnings
 	notes       warnings // of what is no fault of the channel
 	refusals    refusals
+	answering   answering
 	listButtons listButtons
 	digests     digests
 	feeds       feeds

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/deliver"
@@ -56,6 +57,18 @@ func (h *rig) withPause(runBefore time.Duration) func(*channel) {
 			return s
 		}
 	}
+}
+
+// lateDecider returns late.
+type lateDecider struct {
+	chat.Decider
+	after <-chan struct{}
+}
+
+func (d lateDecider) Decide(ctx context.Context, in decide.Input) (*approval.Decision, error) {
+	decision, err := d.Decider.Decide(ctx, in)
+	<-d.after
+	return decision, err
 }
 
 // storyAs is a viewer that shows another status of failed requests.
@@ -167,13 +180,16 @@ func TestApprovalDuringPause(t *testing.T) {
 // A text that approves is answered in the chat: this is told once. After resume it runs, in silence.
 func TestTypedApprovalDuringPause(t *testing.T) {
 	h := newRig(t)
-	h.start(h.withPause(10 * time.Minute))
+	shown := make(chan struct{})
+	h.start(h.withPause(10*time.Minute), func(c *channel) { c.Interceptor.Decider = lateDecider{c.Interceptor.Decider, shown} })
 	k := keyIn(personal, 1)
 	m := h.ask(k, ann, postRequest)
 	h.setPaused(true)
 	mine := h.api.Reply(ann, ann, m.ID, "1")
+	h.waitForText(m, "it runs after resume") // before its answer
+	close(shown)
 	require.Contains(t, h.waitForReply(mine).Text, "it runs after resume, or expires at ")
-	h.waitForText(m, "it runs after resume")
+	h.waitFor("the record", func() bool { return strings.Contains(h.record(k), `"told":"paused"`) })
 	h.setPaused(false)
 	h.waitForResponse(k)
 	h.waitFor("the end of the record", func() bool { return h.record(k) == "" })
