@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -38,7 +39,7 @@ func writeMan(dir string) error {
 	// The builder's environment must not appear in defaults.
 	root := (&app{&console.Console{Env: func(string) string { return "" }}}).root()
 	root.DisableAutoGenTag = true
-	page := config.Manual(date.Format(time.DateOnly))
+	page := strings.Replace(config.Manual(date.Format(time.DateOnly)), seeAlso, commonSections()+seeAlso, 1)
 	if err := os.WriteFile(filepath.Join(dir, "permesso.toml.5"), []byte(page), 0o644); err != nil { //nolint:gosec // for every user
 		return err
 	}
@@ -49,19 +50,30 @@ func writeMan(dir string) error {
 	}
 	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
 	for _, page := range pages {
-		err = errors.Join(err, addSections(page, root))
+		err = errors.Join(err, addSections(page, root, date))
 	}
 	return err
 }
 
+// seeAlso is the last section of a page.
+const seeAlso = ".SH SEE ALSO\n"
+
+// commonSections are those that every page has above the last.
+func commonSections() string {
+	return ".SH ENVIRONMENT\n" + roffTable(helpTexts()["environment"].Long) + ".SH FILES\n" + roffTable(helpTexts()["files"].Long)
+}
+
+// options are the macros that the renderer writes for an option: a paragraph, and a line with a tab.
+var options = regexp.MustCompile(`(?m)^(?:\.PP\n)?(\\fB-.*\n)\t`)
+
 // addSections adds what all pages have to a page, above its last section, SEE ALSO.
-func addSections(page string, root *cobra.Command) error {
+func addSections(page string, root *cobra.Command, date time.Time) error {
 	b, err := os.ReadFile(page)
 	if err != nil {
 		return err
 	}
-	const last = ".SH SEE ALSO\n"
-	above, also, _ := strings.Cut(string(b), last)
+	above, also, _ := strings.Cut(options.ReplaceAllString(string(b), ".TP\n$1"), seeAlso)
+	above = strings.Replace(above, date.Format(`"Jan 2006"`), date.Format(`"2006-01-02"`), 1)
 	var more strings.Builder
 	if filepath.Base(page) == "permesso.1" {
 		more.WriteString(".SH COMMANDS\n")
@@ -77,12 +89,12 @@ func addSections(page string, root *cobra.Command) error {
 		number, means, _ := strings.Cut(strings.TrimSuffix(code, "."), " ")
 		more.WriteString(".TP\n.B " + roff(number) + "\n" + roff(means) + "\n")
 	}
-	more.WriteString(".SH ENVIRONMENT\n" + roffTable(helpTexts()["environment"].Long) + ".SH FILES\n" + roffTable(helpTexts()["files"].Long))
+	more.WriteString(commonSections())
 	also = strings.TrimRight(also, "\n")
 	if also != "" {
 		also += ", "
 	}
-	return os.WriteFile(page, []byte(above+more.String()+last+also+"\\fBpermesso.toml(5)\\fP\n"), 0o644) //nolint:gosec // for every user
+	return os.WriteFile(page, []byte(above+more.String()+seeAlso+also+"\\fBpermesso.toml(5)\\fP\n"), 0o644) //nolint:gosec // for every user
 }
 
 // roffTable writes lines of names and texts, in two columns, as tagged paragraphs. Other lines are headings.
@@ -94,7 +106,10 @@ func roffTable(text string) string {
 		switch indent := len(line) - len(strings.TrimLeft(line, " ")); {
 		case body == "":
 		case indent == 0:
-			b.WriteString(".PP\n" + roff(body) + "\n")
+			if b.Len() > 0 { // a section begins without it
+				b.WriteString(".PP\n")
+			}
+			b.WriteString(roff(body) + "\n")
 		case indent > 2: // goes on
 			b.WriteString(roff(body) + "\n")
 		default:
