@@ -22,9 +22,9 @@ import (
 // The list of help environment is that of the code.
 func TestEnvironmentIsDocumented(t *testing.T) {
 	t.Parallel()
-	ours := regexp.MustCompile(`PERMESSO_[A-Z_]+|Env\("([A-Z_]+)"\)`)
-	internal := []string{"PERMESSO_PROBE_REMOUNT", "PERMESSO_SOAK", "HOME", "GOGC", "GOMAXPROCS"} // between its own processes, or of tests; every program's
-	var read []string
+	ours := regexp.MustCompile(`PERMESSO_[A-Z_]+|[eE]nv\("([A-Z_]+)"\)|"(XDG_[A-Z_]+)"`)
+	internal := []string{"PERMESSO_PROBE_REMOUNT", "PERMESSO_SOAK", "SOURCE_DATE_EPOCH"} // between its own processes, of tests, of the pages' builder
+	read := []string{"DBUS_SESSION_BUS_ADDRESS", "PATH", "TMPDIR"}                       // by libraries
 	for _, dir := range []string{"cmd", "ipc", "chat", "approval", "security", "watcher"} {
 		err := filepath.WalkDir(filepath.Join("..", "..", dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "test/") ||
@@ -33,7 +33,7 @@ func TestEnvironmentIsDocumented(t *testing.T) {
 			}
 			b, err := os.ReadFile(path)
 			for _, m := range ours.FindAllStringSubmatch(string(b), -1) {
-				name := m[1]
+				name := m[1] + m[2]
 				if name == "" {
 					name = m[0]
 				}
@@ -85,7 +85,12 @@ func TestManPages(t *testing.T) {
 				require.Equal(t, 1, strings.Count(text, "\n.SH "+section+"\n"), "%s: section %s", page, section)
 			}
 			require.Contains(t, text, "permesso.toml(5)", page)
+		} else {
+			require.Regexp(t, `(?s)\n\.SH ENVIRONMENT\n.*\n\.SH FILES\n.*\n\.SH SEE ALSO\n`, text)
 		}
+		require.Regexp(t, `(?m)^\.TH \S+ "?[15]"? "?\d{4}-\d\d-\d\d"? `, text, "%s: a date that every reader of pages knows", page)
+		require.NotContains(t, text, "\n\t", "%s: a tab in filled text", page)
+		require.NotRegexp(t, `\n\.SH [^\n]*\n\.PP\n`, text, "%s: a paragraph without a text", page)
 		for n, line := range strings.Split(text, "\n") {
 			require.NotRegexp(t, `^[.'](?:$|[^A-Za-z\\])|^\.[a-z]{3,}`, line, "%s:%d: a request that is none", page, n+1)
 		}
@@ -97,7 +102,9 @@ func TestManPages(t *testing.T) {
 			require.Contains(t, string(top), ".B "+strings.ReplaceAll(c.Name(), "-", `\-`)+"\n")
 		}
 	}
-	if man, err := osexec.LookPath("groff"); err == nil {
+	man, err := osexec.LookPath("groff") // make deps installs it
+	require.True(t, err == nil || os.Getenv("CI") == "", err)
+	if err == nil {
 		out, err := osexec.Command(man, append([]string{"-Kutf8", "-man", "-ww", "-z", "-Tutf8"}, pages...)...).CombinedOutput()
 		require.NoError(t, err)
 		for line := range strings.Lines(string(out)) {
@@ -143,6 +150,7 @@ func TestWrapText(t *testing.T) {
 		{"  name      a text of several words that goes on", "  name      a text of several words that\n            goes on"},
 		{"hint: " + strings.Repeat("x", 50) + " y", "hint:\n" + strings.Repeat("x", 50) + "\ny"},
 		{"hint: to see it run permesso show a7f3b2c1 --reveal; or ask", "hint: to see it run\npermesso show a7f3b2c1 --reveal; or ask"},
+		{strings.Repeat("許可 ", 9), "許可 許可 許可 許可 許可 許可 許可 許可\n許可 "},
 		{"│ " + strings.Repeat("payload ", 10), "│ " + strings.Repeat("payload ", 10)},
 	} {
 		require.Equal(t, row.want, console.WrapText(row.text, 40))

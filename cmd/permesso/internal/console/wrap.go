@@ -5,7 +5,6 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -39,8 +38,16 @@ var kept = regexp.MustCompile(`^ *(│|\[\[|# |[a-z_.]+ = )`)
 // escapes are what a terminal does not show.
 var escapes = regexp.MustCompile(`\x1b\[[0-9;]*m`)
 
-// columns is the width of a text.
-func columns(text string) int { return utf8.RuneCountInString(escapes.ReplaceAllString(text, "")) }
+// columns is the width of a text. A character that may be wide counts twice.
+func columns(text string) (n int) {
+	for _, c := range escapes.ReplaceAllString(text, "") {
+		n++
+		if c >= 0x1100 && (c < 0x1200 || c >= 0x2e80) {
+			n++
+		}
+	}
+	return n
+}
 
 // WrapText breaks the lines of a text between words, so that none is wider than width: 0 breaks
 // none. A row below begins where the line's text does, and further in if the line quotes an
