@@ -5,6 +5,7 @@ import "github.com/permesso-dev/permesso/chat"
 // messages are the sentences that only this channel uses.
 type messages struct {
 	Welcome        string
+	NoInput        string
 	Help           string
 	Answer         string
 	NameRequest    string

@@ -67,6 +67,7 @@ type Channel struct {
 	Refresh func() ([]string, chat.Style)
 	Foot    func() string // end of a card, computed when it is shown; may be nil
 	Color   bool
+	Wrap    func(string) string // breaks sentences where the terminal ends; nil: none
 	// Reveal returns a request to show what its card masks, or a *decide.Refusal. The audit
 	// log has it before Reveal returns. nil: nothing is revealed.
 	Reveal func(ctx context.Context, k approval.Key) (*approval.StoredPending, error)
@@ -150,7 +151,11 @@ func (c *Channel) Run(ctx context.Context) error {
 	defer tick.Stop()
 
 	changes := c.Changes
-	v.print(plain, v.messages.Welcome)
+	welcome := v.messages.Welcome
+	if v.In == nil {
+		welcome = v.messages.NoInput
+	}
+	v.print(plain, welcome)
 	v.update(ctx)
 	for v.flush(); v.err == nil; v.flush() {
 		select {
@@ -441,8 +446,9 @@ func (v *view) card(w approval.StoredPending) {
 	c := style.Card(w.Pending)
 	v.print(plain, "")
 	v.print(bold, c.Question)
-	v.some(plain, c.Object, c.Meta)
-	v.some(warn, c.Warnings...)
+	v.some(plain, c.Object)
+	v.sentences(plain, c.Meta)
+	v.sentences(warn, c.Warnings...)
 	for _, k := range c.Evidence {
 		v.print(plain, k.Text)
 	}
@@ -450,14 +456,25 @@ func (v *view) card(w approval.StoredPending) {
 		v.print(colors[l.Kind], l.Text)
 	}
 	v.print(plain, c.Changes...)
-	v.print(dim, c.Prose...)
-	v.some(warn, c.Blocked)
+	v.sentences(dim, c.Prose...)
+	v.sentences(warn, c.Blocked)
 	if w.Pending.Type == approval.TypeQuestion {
 		c.Menu[len(c.Menu)-1] = v.messages.Answer // there is no message to reply to
 	}
-	v.print(plain, c.Menu...)
+	v.sentences(plain, c.Menu...)
 	v.some(bold, c.Typed)
-	v.some(dim, c.Foot)
+	v.sentences(dim, c.Foot)
+}
+
+// sentences prints the lines that are not empty, wrapped. What would run is never wrapped: a line break would look
+// as if it were a part of it.
+func (v *view) sentences(attr attribute, lines ...string) {
+	for _, l := range lines {
+		if v.Wrap != nil {
+			l = v.Wrap(l)
+		}
+		v.some(attr, strings.Split(l, "\n")...)
+	}
 }
 
 // colors are those of the lines of what would run.

@@ -152,6 +152,7 @@ type terminalRig struct {
 	recorder *recorder
 	keys     *os.File // the terminal's other side
 	tty      *os.File
+	env      []string // of the daemon, besides that of the test
 	wait     func() error
 	viewer   *read.Viewer
 	requests map[approval.Key]string // their markers
@@ -196,6 +197,7 @@ func (w *terminalRig) start(wrapper ...string) {
 		cmd.Path, cmd.Err = "/bin/"+wrapper[0], nil
 		cmd.Env = append(cmd.Env, "MODE="+filepath.Join(w.dir, "mode"))
 	}
+	cmd.Env = append(append(cmd.Env, "TERM=xterm", "NO_COLOR="), w.env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = w.tty, w.tty, w.tty
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	before := strings.Count(w.recorder.String(), "Pending requests appear here")

@@ -330,9 +330,6 @@ func (s *server) run(ctx context.Context) error {
 	case s.script != nil:
 		wg.Go(func() { s.newAnswerer().run(inner) })
 	case console.IsTerminal(s.app.In):
-		if s.app.Dumb() {
-			s.log.Info().Msg("TERM=dumb: requests are shown here, and decided elsewhere: permesso approve ID")
-		}
 		terminal.Go(func() { errs <- s.terminal(inner) })
 	}
 	for _, note := range s.watcher.Notes() {
@@ -406,6 +403,7 @@ func (s *server) terminal(ctx context.Context) error {
 			return s.control.ProposeRule(ctx, &httpapi.Caller{Person: home.Operator(), Via: "terminal", Operator: true}, k)
 		},
 		Color: s.app.Colors(),
+		Wrap:  func(text string) string { return console.WrapText(text, console.Width(s.app.Out)) },
 		Log: func(err error) {
 			s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("terminal channel failed")
 		},
