@@ -143,6 +143,9 @@ type longDuration time.Duration
 
 func (d *longDuration) Set(text string) error {
 	v, err := parseDuration(text)
+	if err == nil && v < 0 {
+		err = errors.New("is negative")
+	}
 	*d = longDuration(v)
 	return err
 }

@@ -75,4 +75,18 @@ func TestTimeoutOfAnUnreachableGate(t *testing.T) {
 	m := Main{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &errs, Env: func(name string) string { return folders(dir+"/none", empty)[name] }}
 	require.Equal(t, console.ExitError, m.Run(t.Context(), append(request, "--timeout", "1m")), "nothing was submitted: no wait helps")
 	require.Contains(t, errs.String(), "hint: mount the folder into the sandbox")
+	for _, missing := range []map[string]string{folders(empty, dir+"/none"), folders(dir+"/none", empty)} {
+		for _, command := range []string{"wait", "cancel"} {
+			errs.Reset()
+			m.Env = func(name string) string { return missing[name] }
+			require.Equal(t, console.ExitError, m.Run(t.Context(), []string{command, id[:8]}))
+			require.Contains(t, errs.String(), "there is no folder "+dir+"/none")
+			require.Contains(t, errs.String(), "hint: mount it into the sandbox")
+		}
+	}
+	for _, negative := range []string{"-1s", "-1d"} {
+		errs.Reset()
+		require.Equal(t, console.ExitUsage, m.Run(t.Context(), append(wait, "--timeout", negative)))
+		require.Contains(t, errs.String(), `--timeout: "`+negative+`" is negative`)
+	}
 }

@@ -114,8 +114,8 @@ const (
 	cancelSuffix = ".cancel"
 )
 
-// ErrNoFolder says that the folder of requests does not exist.
-var ErrNoFolder = errors.New("no folder of requests")
+// ErrNoFolder says that one of the two folders does not exist.
+var ErrNoFolder = errors.New("there is no folder")
 
 func (f Files) put(name string, b []byte) error {
 	temp := filepath.Join(f.Requests, "."+name+"."+NewID()[:8])
@@ -249,9 +249,10 @@ func (f Files) untaken(id string) string {
 func (f Files) Find(_ context.Context, typed string) (ids []string, err error) {
 	for _, dir := range []string{f.Requests, f.Responses} {
 		files, readErr := os.ReadDir(dir)
-		if readErr != nil && !errors.Is(readErr, fs.ErrNotExist) {
-			err = errors.Join(err, readErr)
+		if errors.Is(readErr, fs.ErrNotExist) {
+			readErr = fmt.Errorf("%w %s: %w", ErrNoFolder, dir, syscall.ENOENT)
 		}
+		err = errors.Join(err, readErr)
 		for _, file := range files {
 			id, ok := strings.CutSuffix(file.Name(), docSuffix)
 			if ok && approval.ValidID(id) && approval.BeginsID(id, typed) && !slices.Contains(ids, id) {

@@ -36,6 +36,10 @@ func TestLocalIssues(t *testing.T) {
 			"an approver that is the daemon's user", "[approvers.gate]\nlocal = 990", 990,
 			"p.toml:2:9: local is the UID of the daemon and all tools, which cannot be an approver\nhint: use the person's own UID: the number that `id -u NAME` prints, without quotes",
 		},
+		{
+			"an approver that is no user", "[approvers.ann]\nlocal = 65534", 0,
+			"p.toml:2:9: local = 65534 is no person: it stands for every UID that is not known here\nhint: use the person's own UID: the number that `id -u NAME` prints, without quotes",
+		},
 		{"a relative socket", `socket = "p.sock"`, 0, "p.toml:1:10: socket must be an absolute path of at most 107 bytes\nhint: for example \"/run/permesso/permesso.sock\""},
 		{"a socket path with ..", `socket = "/run/../p.sock"`, 0, "p.toml:1:10: socket must be an absolute path of at most 107 bytes\nhint: for example \"/run/permesso/permesso.sock\""},
 		{"a socket path that is too long", `socket = "/` + strings.Repeat("x", 107) + `"`, 0, "p.toml:1:10: socket must be an absolute path of at most 107 bytes\nhint: for example \"/run/permesso/permesso.sock\""},
@@ -52,7 +56,7 @@ func TestLocalIssues(t *testing.T) {
 // The daemon's user can be an approver if it is a person's. It cannot if it is a
 // system user.
 func TestDaemonUserAsApprover(t *testing.T) {
-	for uid, ok := range map[int]bool{1: false, 999: false, 1000: true, 60000: true, 61184: false, 65534: false, 65536: true} {
+	for uid, ok := range map[int]bool{1: false, 999: false, 1000: true, 60000: true, 61184: false, 65533: false, 65536: true} {
 		r := config.Reader{DaemonUID: uid}
 		_, err := r.Parse("p.toml", []byte("[approvers.me]\nlocal = "+strconv.Itoa(uid)+"\n"))
 		require.Equal(t, ok, err == nil, "%d: %v", uid, err)

@@ -263,16 +263,24 @@ func (c *Config) IsAgent(uid string) bool {
 	return false
 }
 
+// overflowUID is what a process sees in place of a UID that is not mapped into its namespace.
+const overflowUID = 65534
+
 // systemUser reports whether uid is one of a service: below 1000, systemd's dynamic
 // users, and 65534 (the overflow user).
 func systemUser(uid int64) bool {
-	return uid > 0 && uid < 1000 || uid >= 61184 && uid <= 65534
+	return uid > 0 && uid < 1000 || uid >= 61184 && uid <= overflowUID
 }
 
-// checkLocalUID checks the UID of an approver. Handlers run as the daemon's user: if
+// checkLocalUID checks the UID of an approver: the socket refuses 65534. Handlers run as the daemon's user: if
 // that were an approver, an approved action could approve the next request.
 func (s *section) checkLocalUID() {
-	if id, set := s.values["local"].(int64); set && id == int64(s.servedBy) && systemUser(id) {
+	id, set := s.values["local"].(int64)
+	switch {
+	case !set:
+	case id == overflowUID:
+		s.fail(s.position("local"), "local", "use the person's own UID: "+uidHint, "local = 65534 is no person: it stands for every UID that is not known here")
+	case id == int64(s.servedBy) && systemUser(id):
 		s.fail(s.position("local"), "local", "use the person's own UID: "+uidHint, "local is the UID of the daemon and all tools, which cannot be an approver")
 	}
 }
