@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -455,7 +456,8 @@ func (v *incident) makeOlder() {
 	l, err := net.Listen("unix", path)
 	require.NoError(v.t, err)
 	to := &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "permesso"}) },
+		ErrorLog: log.New(io.Discard, "", 0), // else a serve in this process logs that a client of it is gone
+		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "permesso"}) },
 		Transport: &http.Transport{
 			DisableKeepAlives: true,
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

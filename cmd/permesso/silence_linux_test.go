@@ -84,6 +84,10 @@ func TestTimeoutOfAnUnreachableGate(t *testing.T) {
 			require.Contains(t, errs.String(), "hint: mount it into the sandbox")
 		}
 	}
+	errs.Reset()
+	m.Env = func(name string) string { return folders(empty, empty)[name] }
+	require.Equal(t, console.ExitRefused, m.Run(t.Context(), []string{"wait", id[:8]}))
+	require.Contains(t, errs.String(), "hint: a pending request is in neither folder: give the complete id")
 	for _, negative := range []string{"-1s", "-1d"} {
 		errs.Reset()
 		require.Equal(t, console.ExitUsage, m.Run(t.Context(), append(wait, "--timeout", negative)))

@@ -250,7 +250,7 @@ func (f Files) Find(_ context.Context, typed string) (ids []string, err error) {
 	for _, dir := range []string{f.Requests, f.Responses} {
 		files, readErr := os.ReadDir(dir)
 		if errors.Is(readErr, fs.ErrNotExist) {
-			readErr = fmt.Errorf("%w %s: %w", ErrNoFolder, dir, syscall.ENOENT)
+			return nil, fmt.Errorf("%w %s: %w", ErrNoFolder, dir, syscall.ENOENT)
 		}
 		err = errors.Join(err, readErr)
 		for _, file := range files {
