@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -28,6 +29,9 @@ type endpoint struct {
 	requests, responses string
 	folders             bool // set by flags
 	timeout             time.Duration
+
+	mu      sync.Mutex
+	waiting bool // within runs: a call that it leaves behind says nothing more
 }
 
 // agentGate is client.Files or *client.REST.
@@ -53,6 +57,11 @@ func (w *endpoint) flags(a *app, c *cobra.Command, timeout string) {
 // connect returns a client for the endpoint that the flags or the environment name.
 func (w *endpoint) connect(a *app) (agentGate, error) {
 	silent := func(tried string) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !w.waiting {
+			return
+		}
 		fmt.Fprintf(a.Err, "permesso: nothing answers yet: %s\n", console.OneLine(tried))
 	}
 	if url := a.Env("PERMESSO_URL"); url != "" && !w.folders {
@@ -69,6 +78,8 @@ const grace = 500 * time.Millisecond
 // within runs a call to a gate. After --timeout the error has its exit code, says what was
 // tried, and has hint.
 func within[T any](ctx context.Context, w *endpoint, what, hint string, do func(context.Context) (T, error)) (T, error) {
+	w.setWaiting(true)
+	defer w.setWaiting(false)
 	if w.timeout <= 0 {
 		return do(ctx)
 	}
@@ -100,6 +111,12 @@ func within[T any](ctx context.Context, w *endpoint, what, hint string, do func(
 		what += ": " + console.OneLine(s.Tried)
 	}
 	return r.v, console.Fail(console.ExitTimeout, hint, "timeout %s", what)
+}
+
+func (w *endpoint) setWaiting(on bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waiting = on
 }
 
 // submitted names a request by its id, or by the beginning of one that the gate knows.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -151,10 +152,13 @@ func TestJSONLines(t *testing.T) {
 		h.awaitPending("work", h.ask(`{"tool_name":"say","request_data":{"to":"you"}}`))
 	}
 	for _, line := range []string{"history --jsonl", "audit tail --jsonl", "history --all --jsonl", "audit tail --jsonl --json"} {
-		code, out, errs := h.inProcess("", strings.Fields(line)...)
-		require.Zero(t, code, "%s: %s", line, errs)
-		lines := strings.Split(strings.TrimSpace(out), "\n")
-		require.GreaterOrEqual(t, len(lines), 3, line)
+		var lines []string
+		for end := time.Now().Add(time.Minute); len(lines) < 3; time.Sleep(time.Millisecond) { // the log's file follows what is pending
+			code, out, errs := h.inProcess("", strings.Fields(line)...)
+			require.Zero(t, code, "%s: %s", line, errs)
+			lines = strings.Split(strings.TrimSpace(out), "\n")
+			require.True(t, time.Now().Before(end), "%s prints\n%s", line, out)
+		}
 		for _, l := range lines {
 			var item map[string]any
 			require.NoError(t, json.Unmarshal([]byte(l), &item), "%s prints %s", line, l)

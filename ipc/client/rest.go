@@ -270,13 +270,23 @@ func (r *REST) exchange(ctx context.Context, c call) ([]byte, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	var once sync.Once
+	var mu sync.Mutex
+	told := r.Silent == nil
 	tell := func(tried string) {
-		if r.Silent != nil {
-			once.Do(func() { r.Silent(tried) })
+		mu.Lock()
+		defer mu.Unlock()
+		if !told {
+			told = true
+			r.Silent(tried)
 		}
 	}
-	defer time.AfterFunc(patience+c.serverWait, func() { tell("no answer from " + r.base) }).Stop()
+	timer := time.AfterFunc(patience+c.serverWait, func() { tell("no answer from " + r.base) })
+	defer func() {
+		timer.Stop()
+		mu.Lock() // after the return it is not called
+		defer mu.Unlock()
+		told = true
+	}()
 	timeout := cmp.Or(r.Timeout, DefaultTimeout)
 	var failing time.Time // time of the first failure
 	for next := minRetryDelay; ; next = min(2*next, maxRetryDelay) {
