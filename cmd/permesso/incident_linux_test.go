@@ -212,7 +212,7 @@ var incidentTable = []incidentRow{
 	{"pause", asks("0 ^paused").but(inOther, "6 nothing here for you: name one of your workspaces: w\n")},
 	{"resume", asks("0 ^resumed").but(inOther, "6 nothing here for you")},
 	{"workspace add x", configures("0 added   workspace x").but(inFresh, "1 no configuration file", inHung, "[01] ")},
-	{"workspace remove x", configures("0 removed workspace x").but(inHung, "[01] workspace '?x", inFresh, "1 no configuration file")},
+	{"workspace remove x", configures("0 removed workspace x").but(inHung, "[01] workspace '?x|by another process", inFresh, "1 no configuration file")},
 	{"sweep", configures("7 another daemon serves this home").but(inFresh, noDaemonCell, inStopped, "0 processed")},
 	{"audit rotate-key", configures("7 another daemon serves this home").but(inFresh, noDaemonCell, inStopped, "0 new key")},
 	{"serve", configures("7 another daemon serves this home").but(inFresh, "", inStopped, "", inOther, "", inPackaged, "6 this machine has a daemon already", inMissing, "7 another daemon")},

@@ -108,7 +108,6 @@ func drawGrant(rt *rapid.T) grant.Grant {
 	f.ActionType = pick(rt, "grant action", "custom:t", "exec_cmd", "send_message")
 	f.SessionID = pick(rt, "grant session", "s1", "s2")
 	g := pick(rt, "grant", grants(f)...)
-	g.ID = fmt.Sprintf("%016x", rapid.Uint64().Draw(rt, "id"))
 	g.MaxUses = pick(rt, "max", 0, 0, 1)
 	return g
 }
@@ -134,7 +133,8 @@ func (w setup) judge(t require.TestingT, f approval.Facts) approval.Ruling {
 	for _, x := range w.history {
 		e.Learn(x)
 	}
-	for _, g := range w.grants {
+	for i, g := range w.grants {
+		g.ID = fmt.Sprintf("%016x", i+1) // one of the same id would replace the first
 		require.NoError(t, e.AddGrant(g))
 	}
 	return e.Judge(f)
