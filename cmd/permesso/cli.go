@@ -247,7 +247,7 @@ func (a *app) root() *cobra.Command {
 			a.webhookCmd(),
 		},
 		"decide": {
-			a.uiCmd(),
+			a.uiCmd(), a.tuiCmd(),
 			a.desktopNotifyCmd(),
 			a.pendingCmd(),
 			a.showCmd(),

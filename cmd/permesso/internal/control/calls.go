@@ -39,6 +39,13 @@ type Waiting struct {
 // Waiting lists pending requests of a workspace ("": of all), oldest first.
 func (c *Client) Waiting(ctx context.Context, workspace string) ([]Waiting, error) {
 	docs, err := call(ctx, c, opWaiting, waitingQuery{workspace})
+	if err != nil {
+		return nil, err
+	}
+	return waitingOf(docs)
+}
+
+func waitingOf(docs []waitingDoc) ([]Waiting, error) {
 	list := make([]Waiting, 0, len(docs))
 	for _, d := range docs {
 		w, err := d.stored()
@@ -53,7 +60,7 @@ func (c *Client) Waiting(ctx context.Context, workspace string) ([]Waiting, erro
 		}
 		list = append(list, one)
 	}
-	return list, err
+	return list, nil
 }
 
 // Find lists the requests whose id begins with prefix, in a workspace ("": in all).

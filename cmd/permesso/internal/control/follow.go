@@ -9,6 +9,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
@@ -25,6 +26,7 @@ type followQuery struct {
 type followDoc struct {
 	At      int64         `json:"at"`
 	Waiting []waitingDoc  `json:"waiting"`
+	Paused  []ipc.Pause   `json:"paused,omitempty"`
 	Entries []event.Entry `json:"entries,omitempty"`
 }
 
@@ -57,7 +59,10 @@ func (s *Service) follow(ctx context.Context, c *httpapi.Caller, in *followQuery
 	if in.Entries {
 		return d, s.entriesAfter(c, in, &d)
 	}
-	d.Waiting, err = s.waiting(ctx, c, &waitingQuery{})
+	if d.Waiting, err = s.waiting(ctx, c, &waitingQuery{}); err != nil {
+		return d, err
+	}
+	d.Paused, err = s.pauses(c)
 	return d, err
 }
 
@@ -98,18 +103,37 @@ func (s *Service) shows(c *httpapi.Caller, ws string, e *event.Entry) bool {
 	return s.visible(c, approval.Key{Workspace: e.Workspace, ID: e.RequestID})
 }
 
-// Follow lists the pending requests, oldest first, once the log is no longer at a position, or after a while. It
-// returns its new position, for the next call. The first call is with 0.
-func (c *Client) Follow(ctx context.Context, after int64) (list []approval.StoredPending, at int64, err error) {
-	d, err := call(ctx, c, opFollow, followQuery{After: after})
-	for _, doc := range d.Waiting {
-		w, err := doc.stored()
-		if err != nil {
-			return nil, 0, err
+// Moment is what waits, and what is paused, at a position of the log.
+type Moment struct {
+	Waiting []Waiting // oldest first
+	Paused  []ipc.Pause
+	At      int64 // for the next call
+}
+
+// Undecided are the requests that wait for a decision.
+func (m *Moment) Undecided() (list []approval.StoredPending) {
+	for _, w := range m.Waiting {
+		if w.Decision == nil {
+			list = append(list, w.StoredPending)
 		}
-		list = append(list, *w)
 	}
-	return list, d.At, err
+	return list
+}
+
+// NextMoment returns what waits once the log is no longer at a position, or after a while. The first call is with 0.
+func (c *Client) NextMoment(ctx context.Context, after int64) (Moment, error) {
+	d, err := call(ctx, c, opFollow, followQuery{After: after})
+	if err != nil {
+		return Moment{}, err
+	}
+	list, err := waitingOf(d.Waiting)
+	return Moment{list, d.Paused, d.At}, err
+}
+
+// Follow is NextMoment for who needs only the requests that wait for a decision.
+func (c *Client) Follow(ctx context.Context, after int64) (list []approval.StoredPending, at int64, err error) {
+	m, err := c.NextMoment(ctx, after)
+	return m.Undecided(), m.At, err
 }
 
 // Greet returns an error if the daemon of a HOME takes connections and does not answer.

@@ -46,14 +46,20 @@ type Hello struct {
 var opHello = get("hello", "", "Who the caller is, and what is paused", (*Service).hello)
 
 func (s *Service) hello(_ context.Context, c *httpapi.Caller, _ *none) (Hello, error) {
-	paused, err := s.Home.Store.Pauses()
+	paused, err := s.pauses(c)
 	h := Hello{PID: os.Getpid(), Home: s.Home.Layout.Home, Operator: c.Operator, Language: c.Language, Workspaces: home.WorkspaceNames(s.Home.Current())}
 	h.Workspaces = slices.DeleteFunc(h.Workspaces, func(ws string) bool { return !c.Sees(ws) })
-	h.Paused = slices.DeleteFunc(paused, func(p ipc.Pause) bool { return p.Workspace != ipc.AllWorkspaces && !c.Sees(p.Workspace) })
+	h.Paused = paused
 	if c.Operator && s.Serves != nil {
 		h.Config, h.ConfigIssue, h.ConfigHint = s.Serves()
 	}
 	return h, err
+}
+
+// pauses are those of the workspaces that the caller sees.
+func (s *Service) pauses(c *httpapi.Caller) ([]ipc.Pause, error) {
+	all, err := s.Home.Store.Pauses()
+	return slices.DeleteFunc(all, func(p ipc.Pause) bool { return p.Workspace != ipc.AllWorkspaces && !c.Sees(p.Workspace) }), err
 }
 
 var opStatus = get("status", "/status", "Status of the daemon", (*Service).status)

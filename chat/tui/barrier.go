@@ -1,0 +1,99 @@
+package tui
+
+import (
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+)
+
+// settleTime is how long a card must have been on the screen, unchanged, before a key counts.
+const settleTime = 400 * time.Millisecond
+
+// queryTerminal asks the terminal for its primary attributes (DA1), which every terminal answers. It answers what
+// it reads in order, so the answer shows that it has processed all that was written before. And the answer comes
+// between the keys: a key before it was typed before it.
+const queryTerminal = "\x1b[c"
+
+// barrier knows whether the current card has been on the screen for settleTime.
+//
+// The first query is written with the card's frame or before it: the renderer writes what the model has queued,
+// then the frame. The second, sent after the first was answered, is written after that frame: its answer shows that
+// the terminal has the card. The third is sent settleTime later. A key that is read after its answer counts.
+type barrier struct {
+	shown   string // what the barrier is about: all that is on the screen of the card
+	step    step
+	began   time.Time
+	asked   int // queries, ever
+	answers int // of the terminal, ever
+	wanted  int // the query that ends the step
+}
+
+type step int
+
+const (
+	stepWriting  step = iota // the frame may not be written yet
+	stepShowing              // it is written
+	stepSettling             // it is on the screen
+	stepChecking             // … for settleTime; keys that were typed before that may still come
+	stepSettled              // keys count
+)
+
+// settleMsg says that settleTime is over.
+type settleMsg struct{ began time.Time }
+
+// show begins again if something else is to be shown.
+func (b *barrier) show(what string, now time.Time) tea.Cmd {
+	if what == b.shown {
+		return nil
+	}
+	b.shown = what
+	return b.restart(now)
+}
+
+func (b *barrier) restart(now time.Time) tea.Cmd {
+	b.step, b.began = stepWriting, now
+	return b.query()
+}
+
+func (b *barrier) query() tea.Cmd {
+	b.asked++
+	b.wanted = b.asked
+	return tea.Raw(queryTerminal)
+}
+
+// answered handles an answer of the terminal.
+func (b *barrier) answered() tea.Cmd {
+	if b.answers++; b.answers < b.wanted {
+		return nil
+	}
+	switch b.step {
+	case stepWriting:
+		b.step = stepShowing
+		return b.query()
+	case stepShowing:
+		b.step = stepSettling
+		began := b.began
+		return tea.Tick(settleTime, func(time.Time) tea.Msg { return settleMsg{began} })
+	case stepChecking:
+		b.step = stepSettled
+	}
+	return nil
+}
+
+// settled handles the end of settleTime.
+func (b *barrier) settled(m settleMsg) tea.Cmd {
+	if b.step != stepSettling || m.began != b.began {
+		return nil
+	}
+	b.step = stepChecking
+	return b.query()
+}
+
+// onScreen reports whether the terminal has what is to be shown.
+func (b *barrier) onScreen() bool { return b.step >= stepSettling }
+
+// counts reports whether a key that comes now counts. An answer that is no answer to a query, because it was typed or
+// pasted, may end a step too early; never all of them.
+func (b *barrier) counts(now time.Time) bool {
+	return b.step == stepSettled && b.answers <= b.asked && now.Sub(b.began) >= settleTime
+}

@@ -1,0 +1,340 @@
+package tui
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/chat"
+)
+
+// card is the request on the screen.
+type card struct {
+	key      approval.Key
+	stored   approval.StoredPending // as it is shown
+	lines    []line
+	rows     []row
+	width    int
+	top      int    // the first row on the screen
+	endShown bool   // its end was on the screen
+	pause    string // what it says of a pause
+	loaded   bool
+	settled  bool // it needs no decision any more
+	final    bool // its outcome is known
+}
+
+// storyMsg is a request as it was read, rendered.
+type storyMsg struct {
+	key   approval.Key
+	story read.Story
+	lines []line
+	pause string
+	err   error
+}
+
+// open shows a request.
+func (m *model) open(k approval.Key) tea.Cmd {
+	m.card, m.dialog, m.said = &card{key: k}, nil, line{}
+	return m.readCard(k)
+}
+
+// readCard reads a request and renders it: a large one takes longer than a frame.
+func (m *model) readCard(k approval.Key) tea.Cmd {
+	style, now := m.style, m.now()
+	return func() tea.Msg {
+		st, foot, err := m.Requests.Story(m.ctx, k)
+		s := storyMsg{key: k, story: st, err: err, pause: style.PauseLine(k.Workspace, now)}
+		if err == nil && st.Pending != nil {
+			style.Foot = foot
+			s.lines = cardLines(style.Card(st.Pending), st.Decision == nil && st.Record == nil)
+		}
+		return s
+	}
+}
+
+// lineAttributes are those of the lines of what would run.
+var lineAttributes = map[chat.LineKind]attribute{
+	chat.LineStrong: bold, chat.LineWarn: warn, chat.LineAdded: good, chat.LineRemoved: bad, chat.LineSame: dim,
+}
+
+// cardLines are the lines of a card: all that its text has, but for the codes, which are keys here.
+func cardLines(c chat.Card, waits bool) (lines []line) {
+	add := func(attr attribute, sentence bool, texts ...string) {
+		for _, t := range texts {
+			if t != "" {
+				lines = append(lines, line{attr, t, sentence})
+			}
+		}
+	}
+	add(bold, true, c.Question)
+	add(plain, true, c.Object, c.Meta)
+	add(warn, true, c.Warnings...)
+	for _, k := range c.Evidence {
+		add(plain, true, k.Text)
+	}
+	for _, l := range c.Runs {
+		lines = append(lines, line{lineAttributes[l.Kind], l.Text, false})
+	}
+	for _, t := range c.Changes {
+		lines = append(lines, line{plain, t, false})
+	}
+	add(dim, true, c.Prose...)
+	add(warn, true, c.Blocked)
+	for _, t := range c.Menu {
+		if waits && !c.ListsCodes(t) {
+			add(plain, true, t)
+		}
+	}
+	add(dim, true, c.Foot)
+	if waits {
+		add(dim, true, c.Why...)
+	}
+	return lines
+}
+
+// updateCard shows a request as it was read.
+func (m *model) updateCard(s storyMsg) tea.Cmd {
+	c := m.card
+	if c == nil || c.key != s.key {
+		return nil
+	}
+	if s.err != nil {
+		m.log(s.err)
+		m.say(bad, chat.Format(m.NoAnswer, "why", chat.Escape(firstLine(s.err.Error()))))
+		return nil
+	}
+	if !s.story.Exists() {
+		m.say(warn, chat.Format(m.NoRequest, "id", chat.Escape(approval.ShortID(s.key.ID))))
+		if m.Only == s.key {
+			return tea.Quit
+		}
+		m.card, m.dialog = nil, nil
+		return nil
+	}
+	c.settled, c.final = s.story.Decision != nil || s.story.Record != nil, s.story.Record != nil
+	lines := s.lines
+	if c.settled {
+		m.dialog = nil
+		lines = append(m.settledLines(s.story), lines...)
+	}
+	if !slices.Equal(lines, c.lines) {
+		c.setLines(lines, m.width)
+		if m.dialog != nil {
+			m.dialog = nil
+			m.say(warn, m.Changed)
+		}
+	}
+	c.stored, c.pause, c.loaded = approval.StoredPending{Pending: s.story.Pending, SHA256: s.story.SHA256}, s.pause, true
+	if c.final && m.ended == s.key {
+		return tea.Quit
+	}
+	return nil
+}
+
+// settledLines say how a request was settled, above its card.
+func (m *model) settledLines(st read.Story) (lines []line) {
+	attr := good
+	if st.Record != nil && !slices.Contains([]approval.Status{approval.StatusApproved, approval.StatusAutoApproved, approval.StatusAnswered}, st.Record.Status) {
+		attr = bad
+	}
+	for text := range strings.SplitSeq(m.outcome(st), "\n") {
+		lines = append(lines, line{attr, text, true})
+	}
+	return append(lines, line{})
+}
+
+// setLines shows other lines, from their beginning.
+func (c *card) setLines(lines []line, width int) {
+	c.lines, c.top, c.endShown = lines, 0, false
+	c.wrap(width)
+}
+
+func (c *card) wrap(width int) {
+	c.width, c.rows = width, wrap(c.lines, width)
+}
+
+func (c *card) window(n int) []row { return window(c.rows, c.top, n) }
+
+// noteShown records that the terminal shows the rows from top on.
+func (c *card) noteShown(height int) {
+	if c.loaded && c.top+height >= len(c.rows) {
+		c.endShown = true
+	}
+}
+
+func (c *card) scroll(by, height int) { c.top = max(0, min(c.top+by, len(c.rows)-height)) }
+
+// changedBy reports whether the request has to be read again.
+func (c *card) changedBy(waiting []approval.StoredPending, style chat.Style) bool {
+	i := slices.IndexFunc(waiting, func(w approval.StoredPending) bool { return w.Key() == c.key })
+	switch {
+	case !c.loaded || c.final:
+		return false
+	case i < 0:
+		return true
+	}
+	return c.settled || waiting[i].SHA256 != c.stored.SHA256 || style.PauseLine(c.key.Workspace, waiting[i].Pending.Timestamp) != c.pause
+}
+
+// position says which part of the card is shown, and whether it can be decided.
+func (c *card) position(m *model) row {
+	n, all := m.bodyHeight(), len(c.rows)
+	var parts []string
+	if all > n {
+		parts = append(parts, chat.Format(m.Position, "from", strconv.Itoa(c.top+1), "to", strconv.Itoa(min(c.top+n, all)), "of", strconv.Itoa(all)))
+	}
+	switch {
+	case !c.loaded:
+		parts = append(parts, m.Loading)
+	case c.settled:
+	case !c.endShown && all > n:
+		parts = append(parts, m.ReadOn)
+	case !m.barrier.counts(m.now()):
+		parts = append(parts, m.Wait)
+	}
+	return row{dim, strings.Join(parts, " · ")}
+}
+
+// isQuestion reports whether the card is a question of the agent.
+func (c *card) isQuestion() bool { return c.stored.Pending.Type == approval.TypeQuestion }
+
+// isIrreversible reports whether an approval has to be confirmed by a word.
+func (c *card) isIrreversible() bool {
+	p := c.stored.Pending
+	return !c.isQuestion() && p.Reversibility != approval.Reversible && p.Reversibility != approval.Partial
+}
+
+func (m *model) cardKeys() []string {
+	c, k := m.card, m.Keys
+	switch {
+	case !c.loaded || c.settled:
+		return []string{k.Next, k.Copy, k.Back}
+	case c.isQuestion() && len(c.stored.Pending.Options) > 0:
+		return []string{k.Option, k.Answer, k.Deny, k.Reason, k.Ask, k.Next, k.Copy, k.Back, k.Help}
+	case c.isQuestion():
+		return []string{k.Answer, k.Deny, k.Reason, k.Ask, k.Next, k.Copy, k.Back, k.Help}
+	}
+	keys := []string{k.Approve, k.Deny, k.Reason}
+	if m.style.Offer(c.stored.Pending, approval.Session) != "" {
+		keys = append(keys, k.Session)
+	}
+	if m.style.Offer(c.stored.Pending, approval.Always) != "" {
+		keys = append(keys, k.Always)
+	}
+	return append(keys, k.Text, k.Ask, k.Next, k.Copy, k.Back, k.Help)
+}
+
+// cardKey handles a key while a request is shown.
+func (m *model) cardKey(name string) tea.Cmd {
+	c, height := m.card, m.bodyHeight()
+	switch name {
+	case "q", "esc", "left":
+		return m.leaveCard()
+	case "n":
+		if next := m.list.next(c.key); next.ID != "" && m.Only.ID == "" {
+			return m.open(next)
+		}
+		return m.leaveCard()
+	case "up", "k":
+		c.scroll(-1, height)
+	case "down", "j":
+		c.scroll(1, height)
+	case "pgup", "b":
+		c.scroll(-height, height)
+	case "pgdown", "space":
+		c.scroll(height, height)
+	case "home":
+		c.scroll(-len(c.rows), height)
+	case "end":
+		c.scroll(len(c.rows), height)
+	case "y":
+		return m.copyCard()
+	default:
+		return m.decisionKey(name)
+	}
+	return nil
+}
+
+// leaveCard goes back to the list, or ends the UI if it was started for this request.
+func (m *model) leaveCard() tea.Cmd {
+	if m.Only.ID != "" || m.Next {
+		return tea.Quit
+	}
+	m.card = nil
+	m.list.tidy()
+	m.list.follow(m.bodyHeight())
+	return nil
+}
+
+// copyCard copies the card as it is shown to the terminal's clipboard.
+func (m *model) copyCard() tea.Cmd {
+	texts := make([]string, len(m.card.lines))
+	for i, l := range m.card.lines {
+		texts[i] = safe(l.text)
+	}
+	m.say(dim, m.Copied)
+	return tea.SetClipboard(strings.Join(texts, "\n") + "\n")
+}
+
+// counts reports whether a key decides now: the whole screen is shown, and has been there for a while.
+func (m *model) counts() bool {
+	fits := len(m.header())+1+len(m.dialogRows())+m.footerHeight() <= m.height
+	return fits && m.barrier.counts(m.now()) && m.card.loaded && !m.card.settled
+}
+
+// decisionKey handles a key that decides, or begins to. It is dropped if the card has not been on the screen long enough.
+func (m *model) decisionKey(name string) tea.Cmd {
+	c := m.card
+	if !m.counts() {
+		return nil
+	}
+	p, question := c.stored.Pending, c.isQuestion()
+	switch {
+	case name == "d":
+		return m.decide(chat.Command{Kind: chat.Menu, Code: "3"})
+	case name == "D":
+		m.dialog = m.textDialog(m.Reason, chat.Command{Kind: chat.Menu, Code: "3"})
+	case name == "?":
+		m.dialog = m.questionDialog()
+	case question && name == "e":
+		m.dialog = m.textDialog(m.Answer, chat.Command{Kind: chat.Free})
+	case question:
+		if n, err := strconv.Atoi(name); err == nil && n > 0 && n <= len(p.Options) {
+			return m.decide(chat.Command{Kind: chat.Option, Option: n})
+		}
+	case name == "e":
+		m.dialog = m.noteDialog()
+	case !c.endShown && (name == "a" || name == "s" || name == "w"):
+		m.say(warn, m.ReadOn)
+	case name == "a":
+		return m.approve(chat.Command{Kind: chat.Menu, Code: "1"})
+	case name == "s":
+		m.remember("2", approval.Session)
+	case name == "w":
+		m.remember("6", approval.Always)
+	}
+	return nil
+}
+
+// approve approves, after a confirmation if it cannot be undone.
+func (m *model) approve(c chat.Command) tea.Cmd {
+	if !m.card.isIrreversible() {
+		return m.decide(c)
+	}
+	m.dialog = m.wordDialog(c)
+	return nil
+}
+
+// remember shows what would be remembered.
+func (m *model) remember(code string, scope approval.Scope) {
+	sentence := m.style.Offer(m.card.stored.Pending, scope)
+	if sentence == "" {
+		m.say(warn, chat.Format(m.NoGrant, "why", m.style.WhyNot(m.card.stored.Pending, scope)))
+		return
+	}
+	m.dialog = &dialog{sentence: sentence, submit: func(string) tea.Cmd { return m.approve(chat.Command{Kind: chat.Menu, Code: code}) }}
+}

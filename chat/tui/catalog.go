@@ -1,0 +1,27 @@
+package tui
+
+import "github.com/permesso-dev/permesso/chat"
+
+// messages are the sentences that only this channel uses. Comments about them are in messages/en.toml.
+type messages struct {
+	Connecting, CountOne, Count, None         string
+	NoAnswer, NotServed                       string
+	Deciding, NotUnderstood                   string
+	DecidedBy, Gone, Changed, Loading         string
+	Position, ReadOn, Wait, NoRequest         string
+	Confirm, AskAgent, Text                   string
+	Reason, Note, Change, Question, Answer    string
+	NoGrant, Copied, FilterLabel              string
+	Word                                      string // that confirms what cannot be undone
+	Help                                      string
+	Keys                                      keyMessages
+	Titles                                    map[string]string // of pages
+}
+
+type keyMessages struct {
+	Open, Filter, Help, Quit, Back                        string
+	Approve, Deny, Reason, Session, Always, Text, Ask     string
+	Next, Copy, Answer, Option, Act, Scroll, Send, Cancel string
+}
+
+func catalog(language string) *messages { return chat.Messages[messages](language, "tui") }

@@ -1,0 +1,234 @@
+package tui
+
+import (
+	"slices"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/chat"
+)
+
+// entry is a request in the list. It stays at its place when it is decided, until the person leaves the list.
+type entry struct {
+	stored  approval.StoredPending
+	text    string
+	settled bool
+	how     string // how it was settled, "" until that is known
+}
+
+// list is what waits, the oldest first, and what waited.
+type list struct {
+	entries []*entry
+	at      int    // the index of the entry under the cursor
+	top     int    // the first row on the screen
+	filter  string // only entries with this text, in lower case
+}
+
+// update adds what is new at the end, and marks what is gone. It returns the keys of the latter.
+func (l *list) update(waiting []approval.StoredPending, style chat.Style) (gone []approval.Key) {
+	now := map[approval.Key]approval.StoredPending{}
+	for _, w := range waiting {
+		now[w.Key()] = w
+	}
+	for _, e := range l.entries {
+		w, waits := now[e.stored.Key()]
+		delete(now, e.stored.Key())
+		switch {
+		case waits && w.SHA256 != e.stored.SHA256: // replaced by another with the same key
+			*e = entry{stored: w, text: style.Line(w.Pending)}
+		case waits:
+			e.settled = false
+		case !e.settled:
+			e.settled = true
+			gone = append(gone, e.stored.Key())
+		}
+	}
+	for _, w := range waiting {
+		if _, isNew := now[w.Key()]; isNew {
+			l.entries = append(l.entries, &entry{stored: w, text: style.Line(w.Pending)})
+		}
+	}
+	return gone
+}
+
+func (l *list) waiting() (n int) {
+	for _, e := range l.entries {
+		if !e.settled {
+			n++
+		}
+	}
+	return n
+}
+
+// tidy removes what is settled. The cursor stays on its entry, or goes to the next one that waits.
+func (l *list) tidy() {
+	var kept []*entry
+	at := 0
+	for i, e := range l.entries {
+		if i == l.at {
+			at = len(kept)
+		}
+		if !e.settled {
+			kept = append(kept, e)
+		}
+	}
+	l.entries, l.at = kept, max(0, min(at, len(kept)-1))
+}
+
+// visible are the entries that the filter shows.
+func (l *list) visible() []*entry {
+	if l.filter == "" {
+		return l.entries
+	}
+	return slices.DeleteFunc(slices.Clone(l.entries), func(e *entry) bool { return !strings.Contains(strings.ToLower(e.text), l.filter) })
+}
+
+// current is the entry under the cursor, nil if there is none.
+func (l *list) current() *entry {
+	all := l.visible()
+	if l.at >= len(all) {
+		return nil
+	}
+	return all[l.at]
+}
+
+func (l *list) find(k approval.Key) *entry {
+	for _, e := range l.entries {
+		if e.stored.Key() == k {
+			return e
+		}
+	}
+	return nil
+}
+
+// next is the first request after k that waits, else the first of all; the zero Key if there is no other.
+func (l *list) next(k approval.Key) (next approval.Key) {
+	passed := false
+	for _, e := range l.entries {
+		switch key := e.stored.Key(); {
+		case key == k:
+			passed = true
+		case e.settled:
+		case passed:
+			return key
+		case next.ID == "":
+			next = key
+		}
+	}
+	return next
+}
+
+// move moves the cursor.
+func (l *list) move(by, height int) {
+	l.at = max(0, min(l.at+by, len(l.visible())-1))
+	l.follow(height)
+}
+
+// follow scrolls to the cursor.
+func (l *list) follow(height int) {
+	l.top = max(0, min(l.top, l.at))
+	if l.at >= l.top+height {
+		l.top = l.at - height + 1
+	}
+}
+
+func (m *model) listRows(n int) []row {
+	all := m.list.visible()
+	if len(all) == 0 && m.known {
+		return window(wrap([]line{{dim, m.None, true}}, m.width), 0, n)
+	}
+	rows := make([]row, len(all))
+	for i, e := range all {
+		rows[i] = row{plain, "  " + e.text}
+		if e.settled {
+			rows[i] = row{dim, "  " + chat.Escape(e.stored.Pending.ShortID) + " · " + strings.TrimSpace(e.how)}
+		}
+		if i == m.list.at {
+			rows[i].text = "› " + strings.TrimPrefix(rows[i].text, "  ")
+			if !e.settled {
+				rows[i].attr = bold
+			}
+		}
+	}
+	return window(rows, m.list.top, n)
+}
+
+func (m *model) listKeys() []string {
+	keys := []string{m.Keys.Open, m.Keys.Filter}
+	for _, p := range m.Pages {
+		keys = append(keys, p.Key+" "+m.Titles[p.Name])
+	}
+	return append(keys, m.Keys.Help, m.Keys.Quit)
+}
+
+// listKey handles a key of the list. None decides.
+func (m *model) listKey(name string) tea.Cmd {
+	l, height := &m.list, m.bodyHeight()
+	switch name {
+	case "q", "esc":
+		if l.filter != "" && name == "esc" {
+			l.filter = ""
+			l.move(0, height)
+			return nil
+		}
+		return tea.Quit
+	case "up", "k":
+		l.move(-1, height)
+	case "down", "j":
+		l.move(1, height)
+	case "pgup":
+		l.move(-height, height)
+	case "pgdown":
+		l.move(height, height)
+	case "home":
+		l.move(-len(l.entries), height)
+	case "end":
+		l.move(len(l.entries), height)
+	case "enter", "right", "l":
+		if e := l.current(); e != nil {
+			return m.open(e.stored.Key())
+		}
+	case "/":
+		m.dialog = m.filterDialog()
+	default:
+		return m.openPage(name)
+	}
+	return nil
+}
+
+// settledMsg says how a request was settled.
+type settledMsg struct {
+	key   approval.Key
+	story read.Story
+	err   error
+}
+
+// readSettled reads what became of a request.
+func (m *model) readSettled(k approval.Key) tea.Cmd {
+	return func() tea.Msg {
+		st, _, err := m.Requests.Story(m.ctx, k)
+		return settledMsg{k, st, err}
+	}
+}
+
+func (m *model) updateSettled(s settledMsg) tea.Cmd {
+	m.log(s.err)
+	if e := m.list.find(s.key); e != nil && s.err == nil {
+		e.how = m.outcome(s.story)
+	}
+	return nil
+}
+
+// outcome says how a request was settled, and by whom.
+func (m *model) outcome(st read.Story) string {
+	switch {
+	case st.Record != nil:
+		return m.style.Outcome(st.Record)
+	case st.Decision != nil:
+		return chat.Format(m.DecidedBy, "verdict", string(st.Decision.Verdict), "by", chat.Escape(st.Decision.DecidedBy))
+	}
+	return m.Gone
+}

@@ -1,0 +1,392 @@
+package tui
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+	uv "github.com/charmbracelet/ultraviolet"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
+)
+
+// What the program sends to the model, besides keys.
+type (
+	stateMsg struct {
+		State
+		err error
+	}
+	// repliedMsg is the reply to a decision.
+	repliedMsg struct {
+		key   approval.Key
+		reply chat.Reply
+	}
+)
+
+// model is the state of the screen.
+type model struct {
+	*UI
+	*messages
+
+	ctx           context.Context
+	style         chat.Style
+	width, height int
+	list          list
+	card          *card   // the request that is shown; nil: the list or a page
+	page          *view   // the page that is shown; nil: the list or a request
+	dialog        *dialog // below the card or page; nil: none
+	help          bool
+	barrier       barrier
+	state         State
+	known         bool  // state has been read
+	down          error // why the gate cannot be read
+	said          line  // the last reply
+	deciding      bool
+	ended         approval.Key // decided, with Only or Next
+}
+
+func newModel(ctx context.Context, u *UI) *model {
+	m := &model{UI: u, ctx: ctx, width: 80, height: 24}
+	m.refreshStyle()
+	return m
+}
+
+func (m *model) refreshStyle() {
+	m.style = m.Style()
+	m.messages = catalog(m.style.Language)
+}
+
+// Init implements tea.Model.
+func (m *model) Init() tea.Cmd { return nil }
+
+// Update implements tea.Model.
+func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	cmd := m.handle(msg)
+	return m, tea.Batch(cmd, m.barrier.show(m.shown(), m.now()))
+}
+
+func (m *model) handle(msg tea.Msg) tea.Cmd {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+		m.layout()
+	case uv.PrimaryDeviceAttributesEvent:
+		return m.afterAnswer()
+	case settleMsg:
+		return m.barrier.settled(msg)
+	case tea.ResumeMsg:
+		return m.barrier.restart(m.now()) // the screen was another program's
+	case stateMsg:
+		return m.update(msg)
+	case storyMsg:
+		return m.updateCard(msg)
+	case settledMsg:
+		return m.updateSettled(msg)
+	case itemsMsg:
+		m.updatePage(msg)
+	case actedMsg:
+		return m.acted(msg)
+	case repliedMsg:
+		return m.replied(msg)
+	case tea.PasteMsg:
+		if m.dialog != nil {
+			m.dialog.insert(msg.Content)
+		}
+	case tea.KeyPressMsg:
+		return m.key(msg)
+	}
+	return nil
+}
+
+// afterAnswer handles an answer of the terminal to a query.
+func (m *model) afterAnswer() tea.Cmd {
+	cmd := m.barrier.answered()
+	if m.card != nil && m.barrier.onScreen() {
+		m.card.noteShown(m.bodyHeight())
+	}
+	return cmd
+}
+
+// update handles a change of what waits.
+func (m *model) update(s stateMsg) tea.Cmd {
+	m.refreshStyle()
+	if m.down = s.err; s.err != nil {
+		return nil
+	}
+	m.state = s.State
+	gone := m.list.update(s.Waiting, m.style)
+	first := !m.known
+	m.known = true
+	cmds := []tea.Cmd{m.reloadPage()}
+	for _, k := range gone {
+		cmds = append(cmds, m.readSettled(k))
+	}
+	switch {
+	case first && m.Only.ID != "":
+		cmds = append(cmds, m.open(m.Only))
+	case m.Next && m.card == nil && len(s.Waiting) > 0:
+		cmds = append(cmds, m.open(s.Waiting[0].Key()))
+	case m.card != nil && m.card.changedBy(s.Waiting, m.style):
+		cmds = append(cmds, m.readCard(m.card.key))
+	}
+	return tea.Batch(cmds...)
+}
+
+// shown is all that keys may decide about: the rows of the card, and what a dialog is about.
+func (m *model) shown() string {
+	if m.card == nil && m.dialog == nil {
+		return strconv.Itoa(m.width) + "x" + strconv.Itoa(m.height)
+	}
+	var b strings.Builder
+	b.WriteString(strconv.Itoa(m.width) + "x" + strconv.Itoa(m.height) + "\n")
+	for _, r := range m.body() {
+		b.WriteString(r.text + "\n")
+	}
+	if m.dialog != nil {
+		b.WriteString(m.dialog.identity())
+	}
+	return b.String()
+}
+
+// key handles a key.
+func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
+	name := k.String()
+	switch {
+	case name == "ctrl+c":
+		return tea.Quit
+	case name == "ctrl+z":
+		return tea.Suspend
+	case name == "ctrl+l":
+		return tea.ClearScreen
+	case m.deciding:
+		return nil
+	case m.dialog != nil:
+		return m.dialogKey(k)
+	case m.help:
+		m.help = false
+		return nil
+	case name == "h" || name == "f1":
+		m.help = true
+		return nil
+	case m.card != nil:
+		return m.cardKey(name)
+	case m.page != nil:
+		return m.pageKey(name)
+	}
+	return m.listKey(name)
+}
+
+// layout fits everything to the size of the screen.
+func (m *model) layout() {
+	if m.card != nil {
+		m.card.wrap(m.width)
+	}
+	m.list.follow(m.bodyHeight())
+}
+
+// bodyHeight is the number of rows between the header and the footer.
+func (m *model) bodyHeight() int {
+	return max(1, m.height-len(m.header())-m.footerHeight()-len(m.dialogRows()))
+}
+
+// body are the rows of the list, of the card or of the page.
+func (m *model) body() []row {
+	n := m.bodyHeight()
+	switch {
+	case m.help:
+		return window(wrap(m.helpLines(), m.width), 0, n)
+	case m.card != nil:
+		return m.card.window(n)
+	case m.page != nil:
+		return m.page.window(n, m.width)
+	}
+	return m.listRows(n)
+}
+
+// window are n rows from top on, filled with empty ones.
+func window(rows []row, top, n int) []row {
+	top = max(0, min(top, len(rows)-n))
+	part := slices.Clone(rows[top:min(len(rows), top+n)])
+	for len(part) < n {
+		part = append(part, row{})
+	}
+	return part
+}
+
+// header is the first row: what waits, and what is wrong with the gate.
+func (m *model) header() []row {
+	var text string
+	switch n := m.list.waiting(); {
+	case !m.known:
+		text = m.Connecting
+	case n == 1:
+		text = m.CountOne
+	default:
+		text = chat.Format(m.Count, "n", strconv.Itoa(n))
+	}
+	rows := []row{{inverse, " " + text}}
+	switch {
+	case m.down != nil:
+		rows = append(rows, row{bad, chat.Format(m.NoAnswer, "why", chat.Escape(firstLine(m.down.Error())))})
+	case m.known && !m.state.Served:
+		rows = append(rows, row{warn, m.NotServed})
+	}
+	return rows
+}
+
+func firstLine(s string) string {
+	head, _, _ := strings.Cut(s, "\n")
+	return head
+}
+
+// footer are the last rows: the last reply, the position, and the keys.
+func (m *model) footer() []row {
+	rows := m.saidRows()
+	if m.dialog != nil {
+		return rows
+	}
+	if m.card != nil {
+		rows = append(rows, m.card.position(m))
+	}
+	for _, text := range hintRows(m.keys(), m.width) {
+		rows = append(rows, row{m.hintAttr(), text})
+	}
+	return rows
+}
+
+func (m *model) footerHeight() int {
+	n := len(m.saidRows())
+	if m.dialog != nil {
+		return n
+	}
+	if m.card != nil {
+		n++
+	}
+	return n + len(hintRows(m.keys(), m.width))
+}
+
+// maxSaid is how many rows of a reply are shown.
+const maxSaid = 4
+
+func (m *model) saidRows() []row {
+	if m.said.text == "" {
+		return nil
+	}
+	var lines []line
+	for text := range strings.SplitSeq(m.said.text, "\n") {
+		lines = append(lines, line{m.said.attr, text, true})
+	}
+	rows := wrap(lines, m.width)
+	return rows[:min(len(rows), maxSaid)]
+}
+
+// hintAttr shows whether keys decide now.
+func (m *model) hintAttr() attribute {
+	if m.card != nil && m.barrier.counts(m.now()) {
+		return bold
+	}
+	return dim
+}
+
+// keys are the keys of what is shown. They are the same whether or not they count.
+func (m *model) keys() []string {
+	switch {
+	case m.help:
+		return []string{m.Keys.Back}
+	case m.card != nil:
+		return m.cardKeys()
+	case m.page != nil:
+		return m.page.keys(m)
+	}
+	return m.listKeys()
+}
+
+// hintRows puts the keys into as few rows as possible.
+func hintRows(keys []string, width int) (rows []string) {
+	text := ""
+	for _, k := range keys {
+		if joined := strings.TrimPrefix(text+" · "+k, " · "); textWidth(joined) <= width {
+			text = joined
+			continue
+		}
+		rows, text = append(rows, text), k
+	}
+	return append(rows, text)
+}
+
+// View implements tea.Model.
+func (m *model) View() tea.View {
+	rows := slices.Concat(m.header(), m.body(), m.dialogRows(), m.footer())
+	rows = rows[:min(len(rows), m.height)]
+	lines := make([]string, len(rows))
+	for i, r := range rows {
+		lines[i] = r.paint(m.width)
+	}
+	v := tea.NewView(strings.Join(lines, "\n"))
+	v.AltScreen = true
+	v.WindowTitle = m.title()
+	if m.dialog != nil && m.dialog.takesText() {
+		x, y := m.dialog.cursor(m.width)
+		v.Cursor = tea.NewCursor(x, min(m.height-1, len(m.header())+m.bodyHeight()+y))
+	}
+	return v
+}
+
+func (m *model) title() string {
+	if m.Quiet {
+		return ""
+	}
+	if n := m.list.waiting(); n > 0 {
+		return "(" + strconv.Itoa(n) + ") permesso"
+	}
+	return "permesso"
+}
+
+// say shows a reply until the next one.
+func (m *model) say(attr attribute, text string) { m.said = line{attr: attr, text: text} }
+
+// message is a command about the card, in the grammar of all channels. ok is false if its text would be read as
+// something else.
+func (m *model) message(c chat.Command) (msg chat.Message, ok bool) {
+	msg = chat.Message{
+		From: m.Person, Via: Via, Text: c.String(), Workspaces: m.Workspaces(), Language: m.style.Language, Card: &m.card.stored, Buttons: true,
+	}
+	read := msg.Command()
+	return msg, read.Kind == c.Kind && read.Code == c.Code && read.Option == c.Option && read.ToAgent == c.ToAgent
+}
+
+// decide sends a decision about the card.
+func (m *model) decide(c chat.Command) tea.Cmd {
+	m.dialog = nil
+	msg, ok := m.message(c)
+	if !ok {
+		m.say(warn, m.NotUnderstood)
+		return nil
+	}
+	m.deciding = true
+	m.say(dim, m.Deciding)
+	ic, key := *m.Interceptor, m.card.key
+	return func() tea.Msg { return repliedMsg{key, ic.Handle(context.WithoutCancel(m.ctx), msg)} }
+}
+
+// replied shows the reply to a decision.
+func (m *model) replied(r repliedMsg) tea.Cmd {
+	m.deciding = false
+	m.log(r.reply.Err)
+	attr, text := plain, cmp.Or(r.reply.Text, m.NotUnderstood)
+	if r.reply.Acted {
+		attr = good
+	}
+	m.say(attr, text)
+	if r.reply.Acted && (m.Only.ID != "" || m.Next) {
+		m.ended = r.key
+	}
+	if m.card == nil || m.card.key != r.key {
+		return nil
+	}
+	return m.readCard(r.key)
+}
