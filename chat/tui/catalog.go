@@ -4,18 +4,18 @@ import "github.com/permesso-dev/permesso/chat"
 
 // messages are the sentences that only this channel uses. Comments about them are in messages/en.toml.
 type messages struct {
-	Connecting, CountOne, Count, None         string
-	NoAnswer, NotServed                       string
-	Deciding, NotUnderstood                   string
-	DecidedBy, Gone, Changed, Loading         string
-	Position, ReadOn, Wait, NoRequest         string
-	Confirm, AskAgent, Text                   string
-	Reason, Note, Change, Question, Answer    string
-	NoGrant, Copied, FilterLabel              string
-	Word                                      string // that confirms what cannot be undone
-	Help                                      string
-	Keys                                      keyMessages
-	Titles                                    map[string]string // of pages
+	Connecting, CountOne, Count, None      string
+	NoAnswer, NotServed                    string
+	Deciding, NotUnderstood                string
+	DecidedBy, Gone, Changed, Loading      string
+	Position, ReadOn, Wait, NoRequest      string
+	Confirm, AskAgent, Text                string
+	Reason, Note, Change, Question, Answer string
+	NoGrant, Copied, FilterLabel           string
+	Word                                   string // that confirms what cannot be undone
+	Help                                   string
+	Keys                                   keyMessages
+	Titles                                 map[string]string // of pages
 }
 
 type keyMessages struct {

@@ -104,7 +104,9 @@ func wrap(lines []line, width int) (rows []row) {
 
 // safe is the last check before the screen. Text that package chat has rendered passes unchanged.
 func safe(s string) string {
-	bad := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == unicode.ReplacementChar }
+	bad := func(r rune) bool {
+		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == unicode.ReplacementChar
+	}
 	if !strings.ContainsFunc(s, bad) {
 		return s
 	}

@@ -80,6 +80,8 @@ var plan = []rule{
 
 	{"chat", []string{"approval"}}, // never the gate: it calls Decide through its own interface
 	{"chat/terminal", []string{"approval", "chat"}},
+	{"chat/tui", []string{"approval", "approval/read", "chat"}},
+	{"chat/tui/tuitest", nil},                                       // test support: simulates a terminal
 	{"chat/deliver", []string{"approval", "approval/read", "chat"}}, // what all channels with messages share
 	{"chat/telegram", []string{"approval", "chat", "chat/deliver"}},
 	{"chat/ntfy", []string{"approval", "chat/deliver"}},
@@ -130,7 +132,7 @@ var plan = []rule{
 }
 
 // testSupport is linked into tests only.
-var testSupport = []string{"security/audit/audittest", "approval/gate/gatetest", "ipc/storetest", "chat/messagestest", "chat/cardtest", "chat/deliver/channeltest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "cmd/permesso/internal/widthtest", "cmd/permesso/internal/ruletest", "chat/telegram/botapi", "chat/email/mailserver", "chat/ntfy/ntfyserver", "chat/web/push/pushserver", "cmd/permesso/internal/desktop/desktoptest"}
+var testSupport = []string{"security/audit/audittest", "approval/gate/gatetest", "ipc/storetest", "chat/messagestest", "chat/cardtest", "chat/deliver/channeltest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "cmd/permesso/internal/widthtest", "cmd/permesso/internal/ruletest", "chat/telegram/botapi", "chat/email/mailserver", "chat/ntfy/ntfyserver", "chat/web/push/pushserver", "cmd/permesso/internal/desktop/desktoptest", "chat/tui/tuitest"}
 
 // homes says which packages may import a library, subpackages included. A library that is not listed
 // may be used anywhere.
@@ -141,6 +143,8 @@ var homes = []struct {
 	{"github.com/fsnotify/fsnotify", []string{"watcher"}},
 	{"github.com/go-telegram/bot", []string{"chat/telegram", "chat/telegram/botapi"}},
 	{"github.com/emersion/go-message", []string{"chat/email"}},
+	{"charm.land/bubbletea", []string{"chat/tui"}},
+	{"github.com/charmbracelet", []string{"chat/tui", "chat/tui/tuitest"}},
 	{"golang.org/x/oauth2", []string{"chat/email/oauth"}},
 	{"github.com/modelcontextprotocol/go-sdk", []string{"ipc/mcp", "approval/exec"}},
 	// The seam for the crash file system: ipc, and what must be crash-tested besides. That includes the keys:
