@@ -121,7 +121,7 @@ func (m *model) updateCard(s storyMsg) tea.Cmd {
 		m.dialog = nil
 		lines = append(m.settledLines(s.story), lines...)
 	}
-	if !slices.Equal(lines, c.lines) {
+	if !slices.Equal(lines, c.lines) || s.story.SHA256 != c.stored.SHA256 && !c.settled {
 		c.setLines(lines, m.width)
 		if m.dialog != nil {
 			m.dialog = nil

@@ -17,6 +17,7 @@ type entry struct {
 	text    string
 	settled bool
 	how     string // how it was settled, "" until that is known
+	final   bool   // nothing follows
 }
 
 // list is what waits, the oldest first, and what waited.
@@ -27,8 +28,14 @@ type list struct {
 	filter  string // only entries with this text, in lower case
 }
 
-// update adds what is new at the end, and marks what is gone. It returns the keys of the latter.
-func (l *list) update(waiting []approval.StoredPending, style chat.Style) (gone []approval.Key) {
+// maxSettled is how many settled entries stay.
+const maxSettled = 1000
+
+// update adds what is new at the end, and marks what is gone. It returns the keys of those of which the outcome is to
+// be read. The row under the cursor stays where it is.
+func (l *list) update(waiting []approval.StoredPending, style chat.Style) (read []approval.Key) {
+	current := l.current()
+	defer l.keep(current, l.at)
 	now := map[approval.Key]approval.StoredPending{}
 	for _, w := range waiting {
 		now[w.Key()] = w
@@ -41,9 +48,9 @@ func (l *list) update(waiting []approval.StoredPending, style chat.Style) (gone 
 			*e = entry{stored: w, text: style.Line(w.Pending)}
 		case waits:
 			e.settled = false
-		case !e.settled:
+		case !e.final:
 			e.settled = true
-			gone = append(gone, e.stored.Key())
+			read = append(read, e.stored.Key())
 		}
 	}
 	for _, w := range waiting {
@@ -51,7 +58,17 @@ func (l *list) update(waiting []approval.StoredPending, style chat.Style) (gone 
 			l.entries = append(l.entries, &entry{stored: w, text: style.Line(w.Pending)})
 		}
 	}
-	return gone
+	if len(l.entries) > len(waiting)+maxSettled {
+		l.tidy()
+	}
+	return read
+}
+
+// keep moves the cursor back to an entry that has moved, together with the rows around it.
+func (l *list) keep(e *entry, from int) {
+	if i := slices.Index(l.visible(), e); i >= 0 {
+		l.at, l.top = i, max(0, l.top+i-from)
+	}
 }
 
 func (l *list) waiting() (n int) {
@@ -65,17 +82,16 @@ func (l *list) waiting() (n int) {
 
 // tidy removes what is settled. The cursor stays on its entry, or goes to the next one that waits.
 func (l *list) tidy() {
-	var kept []*entry
-	at := 0
-	for i, e := range l.entries {
-		if i == l.at {
-			at = len(kept)
-		}
-		if !e.settled {
-			kept = append(kept, e)
+	all := l.visible()
+	next := l.current()
+	for _, e := range all[min(l.at, len(all)):] {
+		if next = e; !e.settled {
+			break
 		}
 	}
-	l.entries, l.at = kept, max(0, min(at, len(kept)-1))
+	l.entries = slices.DeleteFunc(l.entries, func(e *entry) bool { return e.settled })
+	l.at = max(0, min(l.at, len(l.visible())-1))
+	l.keep(next, l.at)
 }
 
 // visible are the entries that the filter shows.
@@ -217,7 +233,7 @@ func (m *model) readSettled(k approval.Key) tea.Cmd {
 func (m *model) updateSettled(s settledMsg) tea.Cmd {
 	m.log(s.err)
 	if e := m.list.find(s.key); e != nil && s.err == nil {
-		e.how = m.outcome(s.story)
+		e.how, e.final = m.outcome(s.story), s.story.Record != nil || !s.story.Exists()
 	}
 	return nil
 }

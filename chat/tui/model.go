@@ -118,11 +118,11 @@ func (m *model) update(s stateMsg) tea.Cmd {
 		return nil
 	}
 	m.state = s.State
-	gone := m.list.update(s.Waiting, m.style)
+	settled := m.list.update(s.Waiting, m.style)
 	first := !m.known
 	m.known = true
 	cmds := []tea.Cmd{m.reloadPage()}
-	for _, k := range gone {
+	for _, k := range settled {
 		cmds = append(cmds, m.readSettled(k))
 	}
 	switch {
@@ -142,6 +142,9 @@ func (m *model) shown() string {
 		return strconv.Itoa(m.width) + "x" + strconv.Itoa(m.height)
 	}
 	var b strings.Builder
+	if m.card != nil {
+		b.WriteString(m.card.key.String() + " " + m.card.stored.SHA256 + "\n")
+	}
 	b.WriteString(strconv.Itoa(m.width) + "x" + strconv.Itoa(m.height) + "\n")
 	for _, r := range m.body() {
 		b.WriteString(r.text + "\n")
