@@ -23,9 +23,10 @@ type barrier struct {
 	shown   string // what the barrier is about: all that is on the screen of the card
 	step    step
 	began   time.Time
-	asked   int // queries, ever
-	answers int // of the terminal, ever
-	wanted  int // the query that ends the step
+	asked   int  // queries, ever
+	answers int  // of the terminal, ever
+	wanted  int  // the query that ends the step
+	silent  bool // the terminal did not answer in time
 }
 
 type step int
@@ -38,8 +39,15 @@ const (
 	stepSettled              // keys count
 )
 
-// settleMsg says that settleTime is over.
-type settleMsg struct{ began time.Time }
+// silence is how long an answer may take. After it answers count as lost, and none of them comes any more.
+const silence = 3 * time.Second
+
+type (
+	// settleMsg says that settleTime is over.
+	settleMsg struct{ began time.Time }
+	// silenceMsg says that silence is over.
+	silenceMsg struct{ began time.Time }
+)
 
 // show begins again if something else is to be shown.
 func (b *barrier) show(what string, now time.Time) tea.Cmd {
@@ -52,7 +60,17 @@ func (b *barrier) show(what string, now time.Time) tea.Cmd {
 
 func (b *barrier) restart(now time.Time) tea.Cmd {
 	b.step, b.began = stepWriting, now
-	return b.query()
+	return tea.Batch(b.query(), tea.Tick(silence, func(time.Time) tea.Msg { return silenceMsg{now} }))
+}
+
+// lost begins again if the terminal has not answered. An answer to an earlier query could still come, and be taken for
+// one to a later query. So the card must then have been on the screen for as long as an answer may take.
+func (b *barrier) lost(m silenceMsg, now time.Time) tea.Cmd {
+	if m.began != b.began || b.answers >= b.wanted {
+		return nil
+	}
+	b.asked, b.answers, b.silent = 0, 0, true
+	return b.restart(now)
 }
 
 func (b *barrier) query() tea.Cmd {
@@ -72,10 +90,13 @@ func (b *barrier) answered() tea.Cmd {
 		return b.query()
 	case stepShowing:
 		b.step = stepSettling
-		began := b.began
-		return tea.Tick(settleTime, func(time.Time) tea.Msg { return settleMsg{began} })
+		began, wait := b.began, settleTime
+		if b.silent {
+			wait = silence
+		}
+		return tea.Tick(wait, func(time.Time) tea.Msg { return settleMsg{began} })
 	case stepChecking:
-		b.step = stepSettled
+		b.step, b.silent = stepSettled, false
 	}
 	return nil
 }

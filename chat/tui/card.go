@@ -193,6 +193,8 @@ func (c *card) position(m *model) row {
 	case c.settled:
 	case !c.endShown && all > n:
 		parts = append(parts, m.ReadOn)
+	case m.barrier.silent:
+		parts = append(parts, m.Silent)
 	case !m.barrier.counts(m.now()):
 		parts = append(parts, m.Wait)
 	}

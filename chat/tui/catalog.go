@@ -11,6 +11,7 @@ type messages struct {
 	Position, ReadOn, Wait, NoRequest      string
 	Confirm, AskAgent, Text                string
 	Reason, Note, Change, Question, Answer string
+	Silent                                 string
 	NoGrant, Copied, FilterLabel           string
 	Word                                   string // that confirms what cannot be undone
 	Help                                   string

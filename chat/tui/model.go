@@ -78,6 +78,8 @@ func (m *model) handle(msg tea.Msg) tea.Cmd {
 		return m.afterAnswer()
 	case settleMsg:
 		return m.barrier.settled(msg)
+	case silenceMsg:
+		return m.barrier.lost(msg, m.now())
 	case tea.ResumeMsg:
 		return m.barrier.restart(m.now()) // the screen was another program's
 	case stateMsg:
