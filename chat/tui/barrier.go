@@ -60,6 +60,7 @@ func (b *barrier) show(what string, now time.Time) tea.Cmd {
 
 func (b *barrier) restart(now time.Time) tea.Cmd {
 	b.step, b.began = stepWriting, now
+	b.asked = max(b.asked, b.answers) // those were no answers
 	return tea.Batch(b.query(), tea.Tick(silence, func(time.Time) tea.Msg { return silenceMsg{now} }))
 }
 
