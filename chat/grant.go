@@ -30,6 +30,14 @@ func (s Style) Offer(p *approval.Pending, scope approval.Scope) string {
 	return s.renderer(p).offer(scope)
 }
 
+// CommandPattern is the command pattern that p offers to remember, "" if it offers none.
+func CommandPattern(p *approval.Pending) string {
+	if o, ok := p.Offer(approval.Commands); ok {
+		return facts.JoinWords(o.Terms.Words)
+	}
+	return ""
+}
+
 // OfferAs is Offer in other forms, for a session and for a number of days.
 func (s Style) OfferAs(p *approval.Pending, scope approval.Scope, session, always string) string {
 	r := s.renderer(p)

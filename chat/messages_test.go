@@ -22,7 +22,7 @@ func TestEveryKeyIsReadAndWritten(t *testing.T) {
 	messagestest.RequireKeys[messages](t, "messages", "card")
 	messagestest.RequireKeys[noticeMessages](t, "messages", "notice")
 	tables := slices.Sorted(maps.Keys(parseMessages(t, embedded, defaultLanguage)))
-	require.Equal(t, []string{"card", "deliver", "email", "notice", "telegram", "telegram_setup", "terminal", "tui", "web"}, tables, "each is tested by its package")
+	require.Equal(t, []string{"card", "deliver", "email", "notice", "telegram", "telegram_setup", "terminal", "tui", "tui_pages", "web"}, tables, "each is tested by its package")
 }
 
 func TestLanguagesHaveTheSameMessages(t *testing.T) {

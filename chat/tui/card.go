@@ -25,6 +25,10 @@ type card struct {
 	loaded   bool
 	settled  bool // it needs no decision any more
 	final    bool // its outcome is known
+	offers   offers
+	masks    bool   // it masks something
+	revealed string // the digest of what it shows without masks; "": it masks
+	undo     bool   // its approval gave a grant
 }
 
 // storyMsg is a request as it was read, rendered.
@@ -34,6 +38,39 @@ type storyMsg struct {
 	lines []line
 	pause string
 	err   error
+
+	offers offers
+	masks  bool
+}
+
+// offers are the sentences of what an approval may remember, by scope.
+type offers map[approval.Scope]string
+
+func offersOf(style chat.Style, p *approval.Pending) offers {
+	o := offers{}
+	for _, scope := range []approval.Scope{approval.Session, approval.Always, approval.Commands} {
+		if text := style.Offer(p, scope); text != "" {
+			o[scope] = text
+		}
+	}
+	return o
+}
+
+// lines are the sentences, each with its key.
+func (o offers) lines() (texts []string) {
+	pattern := "w "
+	if o[approval.Always] != "" {
+		pattern = "w Tab "
+	}
+	for _, x := range []struct {
+		key   string
+		scope approval.Scope
+	}{{"s ", approval.Session}, {"w ", approval.Always}, {pattern, approval.Commands}} {
+		if o[x.scope] != "" {
+			texts = append(texts, x.key+o[x.scope])
+		}
+	}
+	return texts
 }
 
 // open shows a request.
@@ -44,14 +81,19 @@ func (m *model) open(k approval.Key) tea.Cmd {
 
 // readCard reads a request and renders it: a large one takes longer than a frame.
 func (m *model) readCard(k approval.Key) tea.Cmd {
-	style, now := m.style, m.now()
+	style, now, revealed := m.style, m.now(), m.card.revealed
 	return func() tea.Msg {
 		st, foot, err := m.Requests.Story(m.ctx, k)
 		s := storyMsg{key: k, story: st, err: err, pause: style.PauseLine(k.Workspace, now)}
-		if err == nil && st.Pending != nil {
-			style.Foot = foot
-			s.lines = cardLines(style.Card(st.Pending), st.Decision == nil && st.Record == nil)
+		if err != nil || st.Pending == nil {
+			return s
 		}
+		style.Foot = foot
+		if waits := st.Decision == nil && st.Record == nil; waits {
+			style.Reveal = revealed != "" && revealed == st.SHA256
+			s.offers, s.masks = offersOf(style, st.Pending), !style.Reveal && len(style.Masked(st.Pending)) > 0
+		}
+		s.lines = cardLines(cardOf(style, st.Pending, s.offers))
 		return s
 	}
 }
@@ -61,8 +103,22 @@ var lineAttributes = map[chat.LineKind]attribute{
 	chat.LineStrong: bold, chat.LineWarn: warn, chat.LineAdded: good, chat.LineRemoved: bad, chat.LineSame: dim,
 }
 
-// cardLines are the lines of a card: all that its text has, but for the codes, which are keys here.
-func cardLines(c chat.Card, waits bool) (lines []line) {
+// cardOf is a card with keys in place of codes. One that needs no decision any more has no offers, not even none.
+func cardOf(style chat.Style, p *approval.Pending, o offers) chat.Card {
+	c := style.Card(p)
+	switch {
+	case o == nil:
+		c.Menu, c.Why = nil, nil
+	case p.Type == approval.TypeQuestion:
+		c.Menu = c.Menu[:len(c.Menu)-1] // the last line says what to reply
+	default:
+		c.Menu = o.lines()
+	}
+	return c
+}
+
+// cardLines are the lines of a card: all that its text has, but for what to type.
+func cardLines(c chat.Card) (lines []line) {
 	add := func(attr attribute, sentence bool, texts ...string) {
 		for _, t := range texts {
 			if t != "" {
@@ -84,15 +140,9 @@ func cardLines(c chat.Card, waits bool) (lines []line) {
 	}
 	add(dim, true, c.Prose...)
 	add(warn, true, c.Blocked)
-	for _, t := range c.Menu {
-		if waits && !c.ListsCodes(t) {
-			add(plain, true, t)
-		}
-	}
+	add(plain, true, c.Menu...)
 	add(dim, true, c.Foot)
-	if waits {
-		add(dim, true, c.Why...)
-	}
+	add(dim, true, c.Why...)
 	return lines
 }
 
@@ -116,6 +166,7 @@ func (m *model) updateCard(s storyMsg) tea.Cmd {
 		return nil
 	}
 	c.settled, c.final = s.story.Decision != nil || s.story.Record != nil, s.story.Record != nil
+	c.offers, c.masks, c.undo = s.offers, s.masks, m.gave(s.story)
 	lines := s.lines
 	if c.settled {
 		m.dialog = nil
@@ -145,6 +196,12 @@ func (m *model) settledLines(st read.Story) (lines []line) {
 		lines = append(lines, line{attr, text, true})
 	}
 	return append(lines, line{})
+}
+
+// gave reports whether an approval gave a grant, which can be revoked here.
+func (m *model) gave(st read.Story) bool {
+	r := m.Interceptor.Revoker
+	return r != nil && st.Pending != nil && st.Decision != nil && r.Given(st.Pending, st.Decision) != nil
 }
 
 // setLines shows other lines, from their beginning.
@@ -205,14 +262,15 @@ func (c *card) position(m *model) row {
 func (c *card) isQuestion() bool { return c.stored.Pending.Type == approval.TypeQuestion }
 
 // isIrreversible reports whether an approval has to be confirmed by a word.
-func (c *card) isIrreversible() bool {
-	p := c.stored.Pending
-	return !c.isQuestion() && p.Reversibility != approval.Reversible && p.Reversibility != approval.Partial
+func isIrreversible(p *approval.Pending) bool {
+	return p.Type != approval.TypeQuestion && p.Reversibility != approval.Reversible && p.Reversibility != approval.Partial
 }
 
 func (m *model) cardKeys() []string {
 	c, k := m.card, m.Keys
 	switch {
+	case c.undo:
+		return []string{k.Undo, k.Next, k.Copy, k.Back}
 	case !c.loaded || c.settled:
 		return []string{k.Next, k.Copy, k.Back}
 	case c.isQuestion() && len(c.stored.Pending.Options) > 0:
@@ -220,14 +278,17 @@ func (m *model) cardKeys() []string {
 	case c.isQuestion():
 		return []string{k.Answer, k.Deny, k.Reason, k.Ask, k.Next, k.Copy, k.Back, k.Help}
 	}
-	keys := []string{k.Approve, k.Deny, k.Reason}
-	if m.style.Offer(c.stored.Pending, approval.Session) != "" {
+	keys := []string{k.Approve, k.Deny}
+	if c.offers[approval.Session] != "" {
 		keys = append(keys, k.Session)
 	}
-	if m.style.Offer(c.stored.Pending, approval.Always) != "" {
+	if c.offers[approval.Always] != "" || c.offers[approval.Commands] != "" {
 		keys = append(keys, k.Always)
 	}
-	return append(keys, k.Text, k.Ask, k.Next, k.Copy, k.Back, k.Help)
+	if c.masks && m.Reveal != nil {
+		keys = append(keys, k.Reveal)
+	}
+	return append(keys, k.Text, k.Ask, k.Reason, k.Next, k.Copy, k.Back, k.Help)
 }
 
 // cardKey handles a key while a request is shown.
@@ -255,6 +316,10 @@ func (m *model) cardKey(name string) tea.Cmd {
 		c.scroll(len(c.rows), height)
 	case "y":
 		return m.copyCard()
+	case "u":
+		if c.undo && m.barrier.counts(m.now()) {
+			return m.handleMessage(m.undoMessage())
+		}
 	default:
 		return m.decisionKey(name)
 	}
@@ -302,6 +367,8 @@ func (m *model) decisionKey(name string) tea.Cmd {
 		m.dialog = m.textDialog(m.Reason, chat.Command{Kind: chat.Menu, Code: "3"})
 	case name == "?":
 		m.dialog = m.questionDialog()
+	case name == "r" && c.masks && m.Reveal != nil:
+		return m.reveal()
 	case question && name == "e":
 		m.dialog = m.textDialog(m.Answer, chat.Command{Kind: chat.Free})
 	case question:
@@ -313,30 +380,84 @@ func (m *model) decisionKey(name string) tea.Cmd {
 	case !c.endShown && (name == "a" || name == "s" || name == "w"):
 		m.say(warn, m.ReadOn)
 	case name == "a":
-		return m.approve(chat.Command{Kind: chat.Menu, Code: "1"})
+		return m.approve(chat.Command{Kind: chat.Menu, Code: "1"}, "")
 	case name == "s":
-		m.remember("2", approval.Session)
+		m.remember(approval.Session)
 	case name == "w":
-		m.remember("6", approval.Always)
+		m.remember(approval.Always, approval.Commands)
 	}
 	return nil
 }
 
-// approve approves, after a confirmation if it cannot be undone.
-func (m *model) approve(c chat.Command) tea.Cmd {
-	if !m.card.isIrreversible() {
-		return m.decide(c)
+// approve approves, after a confirmation if it cannot be undone. pattern is what code 6 remembers instead of the same
+// request.
+func (m *model) approve(c chat.Command, pattern string) tea.Cmd {
+	if !isIrreversible(m.card.stored.Pending) {
+		return m.decideWith(c, pattern)
 	}
-	m.dialog = m.wordDialog(c)
+	m.dialog = m.wordDialog(func() tea.Cmd { return m.decideWith(c, pattern) })
 	return nil
 }
 
-// remember shows what would be remembered.
-func (m *model) remember(code string, scope approval.Scope) {
-	sentence := m.style.Offer(m.card.stored.Pending, scope)
-	if sentence == "" {
-		m.say(warn, chat.Format(m.NoGrant, "why", m.style.WhyNot(m.card.stored.Pending, scope)))
+// revealedMsg says whether a card may show what it masks.
+type revealedMsg struct {
+	key    approval.Key
+	sha256 string
+	err    error
+}
+
+// reveal shows what the card masks, until the person leaves it. The audit log has it before.
+func (m *model) reveal() tea.Cmd {
+	key := m.card.key
+	return func() tea.Msg {
+		w, err := m.Reveal(m.ctx, key)
+		if err != nil {
+			return revealedMsg{key: key, err: err}
+		}
+		return revealedMsg{key: key, sha256: w.SHA256}
+	}
+}
+
+func (m *model) updateRevealed(r revealedMsg) tea.Cmd {
+	switch {
+	case r.err != nil:
+		m.say(bad, chat.Format(m.NotRevealed, "why", chat.Escape(firstLine(r.err.Error()))))
+	case m.card != nil && m.card.key == r.key && r.sha256 == m.card.stored.SHA256:
+		m.card.revealed = r.sha256
+		m.say(warn, m.Revealed)
+		return m.readCard(r.key)
+	}
+	return nil
+}
+
+// remember shows what would be remembered. Tab shows the other scope, if there is one.
+func (m *model) remember(scopes ...approval.Scope) {
+	var all []*dialog
+	for _, scope := range scopes {
+		if m.card.offers[scope] != "" {
+			all = append(all, m.rememberDialog(scope))
+		}
+	}
+	switch len(all) {
+	case 0:
+		m.say(warn, chat.Format(m.NoGrant, "why", m.style.WhyNot(m.card.stored.Pending, scopes[0])))
 		return
+	case 2:
+		all[0].other, all[1].other = all[1], all[0]
 	}
-	m.dialog = &dialog{sentence: sentence, submit: func(string) tea.Cmd { return m.approve(chat.Command{Kind: chat.Menu, Code: code}) }}
+	m.dialog = all[0]
+}
+
+func (m *model) rememberDialog(scope approval.Scope) *dialog {
+	p, code, pattern := m.card.stored.Pending, "6", ""
+	switch scope {
+	case approval.Session:
+		code = "2"
+	case approval.Commands:
+		pattern = chat.CommandPattern(p)
+	}
+	sentence := strings.TrimSpace(m.card.offers[scope] + ". " + m.style.OfferCount(p, scope))
+	return &dialog{name: m.Scopes[string(scope)], sentence: sentence, submit: func(string) tea.Cmd {
+		return m.approve(chat.Command{Kind: chat.Menu, Code: code}, pattern)
+	}}
 }

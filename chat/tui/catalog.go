@@ -12,17 +12,21 @@ type messages struct {
 	Confirm, AskAgent, Text                string
 	Reason, Note, Change, Question, Answer string
 	Silent                                 string
-	NoGrant, Copied, FilterLabel           string
+	NoGrant, Copied, FilterLabel, NoMatch  string
+	Place, Unchangeable                    string
+	Revealed, NotRevealed                  string
 	Word                                   string // that confirms what cannot be undone
 	Help                                   string
 	Keys                                   keyMessages
-	Titles                                 map[string]string // of pages
+	Titles, Empty                          map[string]string // of pages
+	Scopes                                 map[string]string // what Tab shows in a dialog
 }
 
 type keyMessages struct {
 	Open, Filter, Help, Quit, Back                        string
 	Approve, Deny, Reason, Session, Always, Text, Ask     string
 	Next, Copy, Answer, Option, Act, Scroll, Send, Cancel string
+	Reveal, Undo                                          string
 }
 
 func catalog(language string) *messages { return chat.Messages[messages](language, "tui") }

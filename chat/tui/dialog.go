@@ -14,6 +14,7 @@ const maxText = 4096
 
 // dialog asks for a text or for Enter, below the card.
 type dialog struct {
+	name     string // for the hint about Tab
 	sentence string // what Enter does
 	label    string // before the text; "": no text
 	text     []rune
@@ -69,7 +70,7 @@ func (m *model) dialogRows() []row {
 	rows := m.dialog.rows(m.width)
 	keys := []string{m.Keys.Send, m.Keys.Cancel}
 	if m.dialog.other != nil {
-		keys = append(keys, "Tab "+m.dialog.other.label)
+		keys = append(keys, "Tab "+m.dialog.other.name)
 	}
 	for _, text := range hintRows(keys, m.width) {
 		rows = append(rows, row{dim, text})
@@ -121,9 +122,10 @@ func (m *model) noteDialog() *dialog {
 			m.say(warn, m.ReadOn)
 			return nil
 		}
-		return m.approve(chat.Command{Kind: chat.Menu, Code: "4", Text: text})
+		return m.approve(chat.Command{Kind: chat.Menu, Code: "4", Text: text}, "")
 	}}
 	change := m.textDialog(m.Change, chat.Command{Kind: chat.Menu, Code: "5"})
+	note.name, change.name = m.Scopes["note"], m.Scopes["change"]
 	note.other, change.other = change, note
 	return note
 }
@@ -149,7 +151,7 @@ func (m *model) questionDialog() *dialog {
 }
 
 // wordDialog asks for a word before what cannot be undone.
-func (m *model) wordDialog(c chat.Command) *dialog {
+func (m *model) wordDialog(approve func() tea.Cmd) *dialog {
 	short := m.card.stored.Pending.ShortID
 	return &dialog{
 		sentence: chat.Format(m.Confirm, "word", m.Word, "id", chat.Escape(short)), label: m.Text,
@@ -157,7 +159,7 @@ func (m *model) wordDialog(c chat.Command) *dialog {
 			if !strings.EqualFold(text, m.Word) && !strings.EqualFold(text, short) {
 				return nil
 			}
-			return m.decide(c)
+			return approve()
 		},
 	}
 }

@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -154,22 +155,42 @@ func (l *list) follow(height int) {
 func (m *model) listRows(n int) []row {
 	all := m.list.visible()
 	if len(all) == 0 && m.known {
-		return window(wrap([]line{{dim, m.None, true}}, m.width), 0, n)
-	}
-	rows := make([]row, len(all))
-	for i, e := range all {
-		rows[i] = row{plain, "  " + e.text}
-		if e.settled {
-			rows[i] = row{dim, "  " + chat.Escape(e.stored.Pending.ShortID) + " · " + strings.TrimSpace(e.how)}
+		text := m.None
+		if m.list.filter != "" {
+			text = m.NoMatch
 		}
-		if i == m.list.at {
-			rows[i].text = "› " + strings.TrimPrefix(rows[i].text, "  ")
-			if !e.settled {
-				rows[i].attr = bold
-			}
-		}
+		return window(wrap([]line{{dim, text, true}}, m.width), 0, n)
 	}
-	return window(rows, m.list.top, n)
+	top := max(0, min(m.list.top, len(all)-n))
+	var rows []row
+	for i, e := range all[top:min(len(all), top+n)] {
+		rows = append(rows, m.entryRow(e, top+i == m.list.at))
+	}
+	return window(rows, 0, n)
+}
+
+// wideList is the width from which a list has all columns.
+const wideList = 60
+
+// entryRow is one row of the list. What cannot be undone has a mark.
+func (m *model) entryRow(e *entry, current bool) row {
+	lead, attr, short := "  ", plain, chat.Escape(e.stored.Pending.ShortID)
+	if current {
+		lead, attr = "› ", bold
+	}
+	switch {
+	case e.settled:
+		return row{dim, lead + "  " + cmp.Or(e.how, short)}
+	case isIrreversible(e.stored.Pending):
+		lead += "! "
+	default:
+		lead += "  "
+	}
+	if m.width < wideList {
+		return row{attr, lead + short + " " + m.style.Brief(e.stored.Pending)}
+	}
+	end := strings.LastIndex(e.text, " · ")
+	return row{attr, between(lead+e.text[:end], e.text[end+len(" · "):], m.width)}
 }
 
 func (m *model) listKeys() []string {

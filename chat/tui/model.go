@@ -42,9 +42,10 @@ type model struct {
 	help          bool
 	barrier       barrier
 	state         State
-	known         bool  // state has been read
-	down          error // why the gate cannot be read
-	said          line  // the last reply
+	known         bool   // state has been read
+	down          error  // why the gate cannot be read
+	paused        string // what is paused; "": nothing
+	said          line   // the last reply
 	deciding      bool
 	ended         approval.Key // decided, with Only or Next
 }
@@ -57,6 +58,7 @@ func newModel(ctx context.Context, u *UI) *model {
 
 func (m *model) refreshStyle() {
 	m.style = m.Style()
+	m.style.Buttons = true // keys stand for the codes
 	m.messages = catalog(m.style.Language)
 }
 
@@ -86,6 +88,8 @@ func (m *model) handle(msg tea.Msg) tea.Cmd {
 		return m.update(msg)
 	case storyMsg:
 		return m.updateCard(msg)
+	case revealedMsg:
+		return m.updateRevealed(msg)
 	case settledMsg:
 		return m.updateSettled(msg)
 	case itemsMsg:
@@ -119,7 +123,7 @@ func (m *model) update(s stateMsg) tea.Cmd {
 	if m.down = s.err; s.err != nil {
 		return nil
 	}
-	m.state = s.State
+	m.state, m.paused = s.State, m.pauseLine()
 	settled := m.list.update(s.Waiting, m.style)
 	first := !m.known
 	m.known = true
@@ -207,7 +211,7 @@ func (m *model) body() []row {
 	case m.card != nil:
 		return m.card.window(n)
 	case m.page != nil:
-		return m.page.window(n, m.width)
+		return m.page.window(m, n)
 	}
 	return m.listRows(n)
 }
@@ -222,9 +226,9 @@ func window(rows []row, top, n int) []row {
 	return part
 }
 
-// header is the first row: what waits, and what is wrong with the gate.
+// header is the first row: what waits, and the place of the cursor. Others say what is wrong with the gate.
 func (m *model) header() []row {
-	var text string
+	var text, place string
 	switch n := m.list.waiting(); {
 	case !m.known:
 		text = m.Connecting
@@ -233,7 +237,20 @@ func (m *model) header() []row {
 	default:
 		text = chat.Format(m.Count, "n", strconv.Itoa(n))
 	}
-	rows := []row{{inverse, " " + text}}
+	switch {
+	case m.help || m.card != nil:
+	case m.page != nil:
+		text, place = m.Titles[m.page.Name]+" · "+text, m.place(m.page.at, len(m.page.items))
+	default:
+		place = m.place(m.list.at, len(m.list.visible()))
+		if m.list.filter != "" {
+			text += " · " + m.FilterLabel + ": " + m.list.filter
+		}
+	}
+	rows := []row{{inverse, between(" "+text, place+" ", m.width)}}
+	if m.paused != "" {
+		rows = append(rows, row{warn, m.paused})
+	}
 	switch {
 	case m.down != nil:
 		rows = append(rows, row{bad, chat.Format(m.NoAnswer, "why", chat.Escape(firstLine(m.down.Error())))})
@@ -241,6 +258,29 @@ func (m *model) header() []row {
 		rows = append(rows, row{warn, m.NotServed})
 	}
 	return rows
+}
+
+// place says which of n items is under the cursor.
+func (m *model) place(at, n int) string {
+	if n == 0 {
+		return ""
+	}
+	return chat.Format(m.Place, "n", strconv.Itoa(at+1), "of", strconv.Itoa(n))
+}
+
+// pauseLine says which workspaces are paused, and since when the first is.
+func (m *model) pauseLine() (text string) {
+	var names []string
+	all := m.Workspaces()
+	for _, ws := range all {
+		if line := m.style.PauseLine(ws, m.now()); line != "" {
+			names, text = append(names, chat.Escape(ws)), cmp.Or(text, line)
+		}
+	}
+	if len(names) == len(all) {
+		return text
+	}
+	return strings.TrimPrefix(strings.Join(names, ", ")+": "+text, ": ")
 }
 
 func firstLine(s string) string {
@@ -310,8 +350,20 @@ func (m *model) keys() []string {
 	return m.listKeys()
 }
 
-// hintRows puts the keys into as few rows as possible.
+// maxHintRows is how many rows of keys are shown.
+const maxHintRows = 2
+
+// hintRows puts the keys into as few rows as possible. On a narrow screen some are left out: the last two, back and
+// help, stay.
 func hintRows(keys []string, width int) (rows []string) {
+	for keys = slices.Clone(keys); ; keys = slices.Delete(keys, len(keys)-3, len(keys)-2) {
+		if rows = joinKeys(keys, width); len(rows) <= maxHintRows || len(keys) < 3 {
+			return rows
+		}
+	}
+}
+
+func joinKeys(keys []string, width int) (rows []string) {
 	text := ""
 	for _, k := range keys {
 		if joined := strings.TrimPrefix(text+" · "+k, " · "); textWidth(joined) <= width {
@@ -364,14 +416,29 @@ func (m *model) message(c chat.Command) (msg chat.Message, ok bool) {
 	return msg, read.Kind == c.Kind && read.Code == c.Code && read.Option == c.Option && read.ToAgent == c.ToAgent
 }
 
+// undoMessage revokes the grant of the card's approval.
+func (m *model) undoMessage() chat.Message {
+	c := chat.Command{Kind: chat.Undo, ID: m.card.key.ID}
+	return chat.Message{From: m.Person, Via: Via, Text: c.String(), Workspaces: []string{m.card.key.Workspace}, Language: m.style.Language, Buttons: true}
+}
+
 // decide sends a decision about the card.
-func (m *model) decide(c chat.Command) tea.Cmd {
+func (m *model) decide(c chat.Command) tea.Cmd { return m.decideWith(c, "") }
+
+// decideWith is decide with a command pattern to remember.
+func (m *model) decideWith(c chat.Command, pattern string) tea.Cmd {
 	m.dialog = nil
 	msg, ok := m.message(c)
 	if !ok {
 		m.say(warn, m.NotUnderstood)
 		return nil
 	}
+	msg.Commands = pattern
+	return m.handleMessage(msg)
+}
+
+// handleMessage acts on a message about the card.
+func (m *model) handleMessage(msg chat.Message) tea.Cmd {
 	m.deciding = true
 	m.say(dim, m.Deciding)
 	ic, key := *m.Interceptor, m.card.key

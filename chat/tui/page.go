@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // Page is a list besides that of what waits: grants, history and their like.
@@ -21,7 +24,8 @@ type Page struct {
 type Item struct {
 	Text     string // one line, rendered by package chat
 	ID       string
-	Question string // what Act would do; "": nothing
+	Question string       // what Act would do; "": nothing
+	Open     approval.Key // the request that Enter shows, in place of Act
 }
 
 // view is a page on the screen.
@@ -70,7 +74,7 @@ func (m *model) updatePage(s itemsMsg) {
 		return
 	}
 	if s.err != nil {
-		m.say(bad, firstLine(s.err.Error()))
+		m.say(bad, chat.Escape(firstLine(s.err.Error())))
 		return
 	}
 	p := m.page
@@ -83,14 +87,20 @@ func (m *model) updatePage(s itemsMsg) {
 	p.items, p.loaded, p.at = s.items, true, max(0, min(p.at, len(s.items)-1))
 }
 
-func (p *view) window(n, width int) []row {
+func (p *view) window(m *model, n int) []row {
 	var rows []row
+	switch {
+	case !p.loaded:
+		return window(wrap([]line{{dim, m.Loading, true}}, m.width), 0, n)
+	case len(p.items) == 0:
+		return window(wrap([]line{{dim, m.Empty[p.Name], true}}, m.width), 0, n)
+	}
 	first, last := 0, 0 // rows of the current item
 	for i, item := range p.items {
 		if i == p.at {
 			first = len(rows)
 		}
-		part := wrap([]line{{plain, item.Text, true}}, width)
+		part := wrap([]line{{plain, item.Text, true}}, m.width)
 		if i == p.at {
 			for j := range part {
 				part[j].attr = bold
@@ -107,10 +117,15 @@ func (p *view) window(n, width int) []row {
 
 func (p *view) keys(m *model) []string {
 	keys := []string{m.Keys.Scroll}
-	if p.Act != nil {
-		keys = append(keys, m.Keys.Act)
+	if p.at < len(p.items) {
+		switch i := p.items[p.at]; {
+		case i.Open.ID != "":
+			keys = append(keys, m.Keys.Open)
+		case i.Question != "":
+			keys = append(keys, m.Keys.Act)
+		}
 	}
-	return append(keys, m.Keys.Back)
+	return append(keys, m.Keys.Back, m.Keys.Help)
 }
 
 // pageKey handles a key of a page.
@@ -121,12 +136,24 @@ func (m *model) pageKey(name string) tea.Cmd {
 	case "q", "esc", "left":
 		m.page = nil
 	case "enter":
-		if p.at < len(p.items) && p.Act != nil && p.items[p.at].Question != "" {
-			item := p.items[p.at]
-			m.dialog = &dialog{sentence: item.Question, submit: func(string) tea.Cmd { return m.act(p, item) }}
+		if p.at < len(p.items) {
+			return m.choose(p, p.items[p.at])
 		}
 	default:
 		p.at = max(0, min(p.at+by[name], len(p.items)-1))
+	}
+	return nil
+}
+
+// choose opens the request of an item, or asks before it changes it.
+func (m *model) choose(p *view, i Item) tea.Cmd {
+	switch {
+	case i.Open.ID != "":
+		return m.open(i.Open)
+	case p.Act == nil || i.Question == "":
+		m.say(dim, m.Unchangeable)
+	default:
+		m.dialog = &dialog{sentence: i.Question, submit: func(string) tea.Cmd { return m.act(p, i) }}
 	}
 	return nil
 }
@@ -142,7 +169,7 @@ func (m *model) act(p *view, i Item) tea.Cmd {
 
 func (m *model) acted(a actedMsg) tea.Cmd {
 	if a.err != nil {
-		m.say(bad, a.err.Error())
+		m.say(bad, chat.Escape(firstLine(a.err.Error())))
 		return nil
 	}
 	m.say(good, a.text)

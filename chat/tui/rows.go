@@ -81,6 +81,12 @@ func clip(s string, width int) string {
 	return head + "…"
 }
 
+// between puts a text to the left and one to the right. If they do not fit, the left one is cut.
+func between(left, right string, width int) string {
+	left = clip(left, width-textWidth(right)-1)
+	return left + strings.Repeat(" ", max(1, width-textWidth(left)-textWidth(right))) + right
+}
+
 // wrap breaks lines into rows.
 func wrap(lines []line, width int) (rows []row) {
 	width = max(width-gutter, 8)

@@ -42,10 +42,12 @@ type UI struct {
 	Workspaces func() []string
 	Style      func() chat.Style
 	Pages      []Page
-	Only       approval.Key // shows only this request, and ends after it. The zero Key: all
-	Next       bool         // ends after the first request that was decided
-	Quiet      bool         // no bell, no title, no notifications
-	Log        func(error)  // errors that the person cannot fix; may be nil
+	// Reveal returns a request to show what its card masks. The audit log has it before. nil: nothing is revealed.
+	Reveal func(ctx context.Context, k approval.Key) (*approval.StoredPending, error)
+	Only   approval.Key // shows only this request, and ends after it. The zero Key: all
+	Next   bool         // ends after the first request that was decided
+	Quiet  bool         // no bell, no title, no notifications
+	Log    func(error)  // errors that the person cannot fix; may be nil
 
 	Now func() time.Time // nil: time.Now
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 )
@@ -104,7 +103,7 @@ func (v *visit) decide() {
 		v.fail(http.StatusNotFound, v.w.RequestNotFound)
 		return
 	}
-	if a.commands != "" && a.commands != patternOf(p) {
+	if a.commands != "" && a.commands != chat.CommandPattern(p) {
 		v.fail(http.StatusUnprocessableEntity, v.w.NotUnderstood)
 		return
 	}
@@ -233,14 +232,6 @@ func (v *visit) buttonOf(a decisionForm, p *approval.Pending) string {
 		return v.w.Confirm[a.code]
 	}
 	return v.Style(v.lang).OfferAs(p, scope, v.w.Confirm["2"], v.w.Confirm["6"])
-}
-
-// patternOf is the command pattern that the request's page offers, "" if it offers none.
-func patternOf(p *approval.Pending) string {
-	if o, ok := p.Offer(approval.Commands); ok {
-		return facts.JoinWords(o.Terms.Words)
-	}
-	return ""
 }
 
 // undo revokes the grant of an approval.

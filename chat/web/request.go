@@ -159,7 +159,7 @@ func (v *visit) newRequestPage(k approval.Key, p *approval.Pending) *requestPage
 		page: v.page("request", v.Style(v.lang).VerbAndObject(p)), Key: k, Pending: p,
 		Card: style.Card(p), IsQuestion: p.Type == approval.TypeQuestion,
 		Session: style.Offer(p, approval.Session), Always: style.Offer(p, approval.Always),
-		Pattern: patternOf(p), Commands: style.Offer(p, approval.Commands), CommandsCount: style.OfferCount(p, approval.Commands),
+		Pattern: chat.CommandPattern(p), Commands: style.Offer(p, approval.Commands), CommandsCount: style.OfferCount(p, approval.Commands),
 		Rule: v.grantOrRule(k.Workspace, p.Ruling.Grant, p.Ruling.Rule), Revealed: style.Reveal,
 		MayPropose: v.Backend.ProposeRule != nil && p.ToolSHA256 != "", Proposes: chat.Proposable(p),
 	}

@@ -260,6 +260,14 @@ func (a *app) printHistory(found []*read.Request) {
 		return
 	}
 	t := a.Table("ASKED", "ID", "WORKSPACE", "WHAT", "STATUS", "BY", "TOOK")
+	for _, cells := range historyCells(found) {
+		t.Row(cells...)
+	}
+	t.Print()
+}
+
+// historyCells are the cells of each request in a table.
+func historyCells(found []*read.Request) (rows [][]string) {
 	beginnings := map[string]int{}
 	for _, r := range found {
 		beginnings[approval.ShortID(r.Key.ID)]++
@@ -273,12 +281,12 @@ func (a *app) printHistory(found []*read.Request) {
 		if beginnings[id] > 1 {
 			id = r.Key.ID
 		}
-		t.Row(
+		rows = append(rows, []string{
 			r.Asked().Local().Format(time.DateTime), id, r.Key.Workspace,
 			toolAndTarget(r), status, whoDecided(r), durations(r),
-		)
+		})
 	}
-	t.Print()
+	return rows
 }
 
 // toolAndTarget is the tool and its target, shortened.

@@ -43,17 +43,22 @@ type sessionLine struct {
 }
 
 func (a *app) sessionList(ctx context.Context, d *control.Client, _ []string) error {
-	list, err := d.Taints(ctx)
+	lines, err := sessionLines(ctx, d)
 	if err != nil {
 		return err
 	}
+	return printList(a, lines, sessionText)
+}
+
+func sessionLines(ctx context.Context, d *control.Client) ([]sessionLine, error) {
+	list, err := d.Taints(ctx)
 	lines := []sessionLine{}
 	for _, t := range list {
 		for _, s := range slices.Sorted(maps.Keys(t.Sessions)) {
 			lines = append(lines, sessionLine{t.Workspace, s, t.Autonomy, t.Sessions[s]})
 		}
 	}
-	return printList(a, lines, sessionText)
+	return lines, err
 }
 
 func sessionText(l sessionLine) string {

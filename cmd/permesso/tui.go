@@ -48,8 +48,8 @@ func (a *app) tui(ctx context.Context, t terminalUI) error {
 	g := newTUIGate(a)
 	ui := &tui.UI{
 		In: in, Out: out, Env: a.terminalEnv(), Color: a.Colors(), Requests: g, Person: home.Operator(), Workspaces: g.workspaces, Style: g.Style,
-		Next: t.next, Quiet: t.quiet,
-		Interceptor: &chat.Interceptor{Decider: g, Viewer: g, Zone: time.Local, Redact: home.NewRedaction(), Paused: g.paused, Local: true},
+		Next: t.next, Quiet: t.quiet, Pages: g.pages(), Reveal: g.Reveal,
+		Interceptor: &chat.Interceptor{Decider: g, Viewer: g, Revoker: tuiRevoker{g}, Zone: time.Local, Redact: home.NewRedaction(), Paused: g.paused, Local: true},
 	}
 	if err := g.do(ctx, func(c *control.Client) (err error) { // before the screen is taken: its errors are seen
 		if t.once != "" {
@@ -160,8 +160,11 @@ func (g *tuiGate) Story(ctx context.Context, k approval.Key) (st read.Story, foo
 	err = g.do(ctx, func(c *control.Client) error {
 		s, err := c.Story(ctx, k, false)
 		st = read.Story{Pending: s.Shown(), Decision: s.Decision, Record: s.Record}
-		if s.Waiting != nil {
+		switch {
+		case s.Waiting != nil:
 			st.SHA256 = s.Waiting.SHA256
+		case st.Pending == nil && st.Record != nil: // policy decided
+			st.Pending = read.Requested(k, st.Record)
 		}
 		foot = s.Foot
 		return err
