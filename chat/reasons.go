@@ -193,10 +193,8 @@ func (r renderer) why() []string {
 // itself never changes.
 func (r renderer) impossibleCodes() (lines []string) {
 	two, six := r.whyNot(approval.Session), r.whyNot(approval.Always)
-	session, always := "2", "6"
-	if r.Buttons {
-		session, always = buttonName(r.Grants.Session), buttonName(r.Grants.Always)
-	} else if two == six && two != "" {
+	session, always := r.codeNames()
+	if !r.Buttons && two == six && two != "" {
 		return []string{Format(r.BothImpossible, "why", two)}
 	}
 	for _, no := range [][2]string{{session, two}, {always, six}} {
@@ -205,6 +203,14 @@ func (r renderer) impossibleCodes() (lines []string) {
 		}
 	}
 	return lines
+}
+
+// codeNames are the codes 2 and 6, or the names that stand for them.
+func (r renderer) codeNames() (session, always string) {
+	if r.Buttons {
+		return buttonName(r.Grants.Session), buttonName(r.Grants.Always)
+	}
+	return "2", "6"
 }
 
 // buttonName is how the sentence of a button begins, in quotation marks.
@@ -219,8 +225,9 @@ func (r renderer) history() []string {
 	if !ok || o.Of == 0 {
 		return nil
 	}
+	_, always := r.codeNames()
 	if o.Would == 0 {
-		return []string{Format(r.AllowsNone, "of", strconv.Itoa(o.Of))}
+		return []string{Format(r.AllowsNone, "code", always, "of", strconv.Itoa(o.Of))}
 	}
-	return []string{Format(r.WouldHaveAllowed, "n", strconv.Itoa(o.Would), "of", strconv.Itoa(o.Of))}
+	return []string{Format(r.WouldHaveAllowed, "code", always, "n", strconv.Itoa(o.Would), "of", strconv.Itoa(o.Of))}
 }

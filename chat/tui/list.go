@@ -265,7 +265,8 @@ func (m *model) outcome(st read.Story) string {
 	case st.Record != nil:
 		return m.style.Outcome(st.Record)
 	case st.Decision != nil:
-		return chat.Format(m.DecidedBy, "verdict", string(st.Decision.Verdict), "by", chat.Escape(st.Decision.DecidedBy))
+		verdict := chat.Messages[struct{ Verdicts map[string]string }](m.style.Language, "card").Verdicts[string(st.Decision.Verdict)]
+		return chat.Format(m.DecidedBy, "verdict", verdict, "by", chat.Escape(st.Decision.DecidedBy))
 	}
 	return m.Gone
 }

@@ -248,7 +248,7 @@ func (m *model) header() []row {
 		}
 	}
 	rows := []row{{inverse, between(" "+text, place+" ", m.width)}}
-	if m.paused != "" {
+	if m.paused != "" && m.card == nil { // a card says so itself
 		rows = append(rows, row{warn, m.paused})
 	}
 	switch {

@@ -141,6 +141,7 @@ func (m *model) pageKey(name string) tea.Cmd {
 		}
 	default:
 		p.at = max(0, min(p.at+by[name], len(p.items)-1))
+		return m.openPage(name)
 	}
 	return nil
 }
