@@ -133,6 +133,8 @@ func TestHistoryOnTheCard(t *testing.T) {
 	require.Equal(t, "6 would have allowed none of the last 20", why(history(0)))
 	require.Equal(t, "6 would have allowed 14 of the last 20", why(history(14)))
 	require.Empty(t, why(), "no history")
+	buttons := Style{Buttons: true}.Card(example(history(14)))
+	require.Equal(t, `"Always" would have allowed 14 of the last 20`, strings.Join(buttons.Why, "\n"))
 	require.NotContains(t, why(history(14), refuse(approval.Because("not_offered"))), "would have allowed")
 }
 

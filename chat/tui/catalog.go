@@ -26,7 +26,7 @@ type keyMessages struct {
 	Open, Filter, Help, Quit, Back                        string
 	Approve, Deny, Reason, Session, Always, Text, Ask     string
 	Next, Copy, Answer, Option, Act, Scroll, Send, Cancel string
-	Reveal, Undo                                          string
+	Reveal, Undo, More                                    string
 }
 
 func catalog(language string) *messages { return chat.Messages[messages](language, "tui") }

@@ -40,6 +40,7 @@ type model struct {
 	page          *view   // the page that is shown; nil: the list or a request
 	dialog        *dialog // below the card or page; nil: none
 	help          bool
+	helpTop       int // the first row of the help on the screen
 	barrier       barrier
 	state         State
 	known         bool   // state has been read
@@ -176,10 +177,10 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	case m.dialog != nil:
 		return m.dialogKey(k)
 	case m.help:
-		m.help = false
+		m.helpKey(name)
 		return nil
 	case name == "h" || name == "f1":
-		m.help = true
+		m.help, m.helpTop = true, 0
 		return nil
 	case m.card != nil:
 		return m.cardKey(name)
@@ -207,7 +208,7 @@ func (m *model) body() []row {
 	n := m.bodyHeight()
 	switch {
 	case m.help:
-		return window(wrap(m.helpLines(), m.width), 0, n)
+		return window(m.helpRows(), m.helpTop, n)
 	case m.card != nil:
 		return m.card.window(n)
 	case m.page != nil:
@@ -340,6 +341,8 @@ func (m *model) hintAttr() attribute {
 // keys are the keys of what is shown. They are the same whether or not they count.
 func (m *model) keys() []string {
 	switch {
+	case m.help && m.helpGoesOn():
+		return []string{m.Keys.More, m.Keys.Back}
 	case m.help:
 		return []string{m.Keys.Back}
 	case m.card != nil:

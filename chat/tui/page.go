@@ -177,9 +177,22 @@ func (m *model) acted(a actedMsg) tea.Cmd {
 	return m.reloadPage()
 }
 
-func (m *model) helpLines() (lines []line) {
+func (m *model) helpRows() []row {
+	var lines []line
 	for text := range strings.SplitSeq(m.Help, "\n") {
 		lines = append(lines, line{plain, text, true})
 	}
-	return lines
+	return wrap(lines, m.width)
+}
+
+// helpGoesOn reports whether there is more help than fits. The keys take one row.
+func (m *model) helpGoesOn() bool { return m.helpTop+m.height-len(m.header())-1 < len(m.helpRows()) }
+
+// helpKey shows more help, or leaves it.
+func (m *model) helpKey(name string) {
+	if (name == "space" || name == "pgdown") && m.helpGoesOn() {
+		m.helpTop += m.bodyHeight()
+		return
+	}
+	m.help = false
 }

@@ -52,7 +52,7 @@ func TestAnEmptyPageSaysSo(t *testing.T) {
 	d := newDriver(t, "it", 40, 20, Page{Key: "g", Name: "grants", Load: none}, Page{Key: "H", Name: "history", Load: none})
 	d.refresh()
 	d.press("g")
-	require.Contains(t, d.screen(), "Nessuna concessione.")
+	require.Contains(t, d.screen(), "Nessun consenso.")
 	d.press("H")
 	require.Contains(t, d.screen(), "Nessuna richiesta.\n", "a key goes from one page to another")
 	err = errors.New("no \x1b[2J daemon")
@@ -60,6 +60,24 @@ func TestAnEmptyPageSaysSo(t *testing.T) {
 	require.Contains(t, d.screen(), `no \u{001B}[2J daemon`)
 	d.press("q")
 	require.Contains(t, d.screen(), "Nessuna richiesta in attesa")
+}
+
+// On a small screen the help has several pages.
+func TestTheHelpIsShownInFull(t *testing.T) {
+	for _, language := range chat.Languages() {
+		d := newDriver(t, language, 40, 20)
+		d.refresh()
+		d.press("h")
+		seen, pages := "", 0
+		for ; d.help; pages++ {
+			seen += d.screen()
+			d.press(" ")
+		}
+		require.Greater(t, pages, 1)
+		for _, r := range d.helpRows() {
+			require.Contains(t, seen, strings.TrimRight(r.text, " ")+"\n")
+		}
+	}
 }
 
 func TestHistoryShowsTheRequest(t *testing.T) {

@@ -20,7 +20,7 @@ const (
 	inverse attribute = 7
 	bad     attribute = 31
 	good    attribute = 32
-	warn    attribute = 33
+	warn    attribute = 35 // legible on a light and on a dark background, unlike yellow
 )
 
 // row is one row of the screen.
