@@ -94,7 +94,7 @@ func (m *model) handle(msg tea.Msg) tea.Cmd {
 	case settledMsg:
 		return m.updateSettled(msg)
 	case itemsMsg:
-		m.updatePage(msg)
+		return m.updatePage(msg)
 	case actedMsg:
 		return m.acted(msg)
 	case repliedMsg:

@@ -33,6 +33,8 @@ type view struct {
 	*Page
 	items   []Item
 	loaded  bool
+	reads   bool // its items are being read
+	again   bool // something has changed since that began
 	at, top int
 }
 
@@ -62,6 +64,10 @@ func (m *model) reloadPage() tea.Cmd {
 	if p == nil {
 		return nil
 	}
+	if p.again = p.reads; p.again {
+		return nil
+	}
+	p.reads = true
 	return func() tea.Msg {
 		items, err := p.Load(m.ctx)
 		return itemsMsg{p, items, err}
@@ -69,15 +75,19 @@ func (m *model) reloadPage() tea.Cmd {
 }
 
 // updatePage shows items. The cursor stays on its item.
-func (m *model) updatePage(s itemsMsg) {
+func (m *model) updatePage(s itemsMsg) tea.Cmd {
 	if m.page != s.page {
-		return
+		return nil
+	}
+	p := m.page
+	var next tea.Cmd
+	if p.reads = false; p.again {
+		next = m.reloadPage()
 	}
 	if s.err != nil {
 		m.say(bad, chat.Escape(firstLine(s.err.Error())))
-		return
+		return next
 	}
-	p := m.page
 	if p.at < len(p.items) {
 		id := p.items[p.at].ID
 		if i := slices.IndexFunc(s.items, func(i Item) bool { return i.ID == id }); i >= 0 {
@@ -85,6 +95,7 @@ func (m *model) updatePage(s itemsMsg) {
 		}
 	}
 	p.items, p.loaded, p.at = s.items, true, max(0, min(p.at, len(s.items)-1))
+	return next
 }
 
 func (p *view) window(m *model, n int) []row {

@@ -52,6 +52,9 @@ func (a *app) tui(ctx context.Context, t terminalUI) error {
 		Interceptor: &chat.Interceptor{Decider: g, Viewer: g, Revoker: tuiRevoker{g}, Zone: time.Local, Redact: home.NewRedaction(), Paused: g.paused, Local: true},
 	}
 	if err := g.do(ctx, func(c *control.Client) (err error) { // before the screen is taken: its errors are seen
+		if c.Served {
+			g.served = c // for the first screen
+		}
 		if t.once != "" {
 			ui.Only, err = find(ctx, c.Find, t.once)
 		}
