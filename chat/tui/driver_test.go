@@ -117,8 +117,8 @@ func newDriver(t *testing.T, language string, width, height int, pages ...Page) 
 
 // send lets the model handle a message, and all that follows from it but for the terminal's answers.
 func (d *driver) send(msg tea.Msg) {
-	_, cmd := d.Update(msg)
-	d.run(cmd)
+	d.run(d.handle(msg))
+	_ = d.barrier.show(d.shown(), d.now()) // its queries go to no terminal
 }
 
 func (d *driver) run(cmd tea.Cmd) {

@@ -180,7 +180,8 @@ func (m *model) entryRow(e *entry, current bool) row {
 	}
 	switch {
 	case e.settled:
-		return row{dim, lead + "  " + cmp.Or(e.how, short)}
+		how := strings.TrimPrefix(e.how, short+" · ")
+		return row{dim, lead + "  " + strings.Join([]string{short, cmp.Or(how, "…"), m.style.Brief(e.stored.Pending)}, " · ")}
 	case isIrreversible(e.stored.Pending):
 		lead += "! "
 	default:

@@ -245,7 +245,7 @@ func (m *model) header() []row {
 	default:
 		place = m.place(m.list.at, len(m.list.visible()))
 		if m.list.filter != "" {
-			text += " · " + m.FilterLabel + ": " + m.list.filter
+			text = m.FilterLabel + ": " + m.list.filter + " · " + text
 		}
 	}
 	rows := []row{{inverse, between(" "+text, place+" ", m.width)}}

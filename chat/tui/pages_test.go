@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -219,6 +220,10 @@ func TestTheListFitsTheScreen(t *testing.T) {
 			require.Regexp(t, "h (help|aiuto) · q (quit|esci)$", strings.TrimSpace(d.screen()))
 			d.press("end")
 			require.Contains(t, d.screen(), "00000499")
+			d.press("/")
+			d.write("0000049")
+			d.press("enter")
+			require.Regexp(t, `^ (Show only|Mostra solo): 0000049 .*11 (of|di) 11\n`, d.screen())
 		}
 	}
 }
@@ -232,6 +237,20 @@ func (d *driver) addMany(p *approval.Pending) (keys []approval.Key) {
 		keys = append(keys, d.gate.add(&one))
 	}
 	return keys
+}
+
+// A row stays where it is when its request is decided elsewhere, and says by whom.
+func TestASettledRowSaysByWhom(t *testing.T) {
+	d := newDriver(t, "it", 80, 24)
+	keys := d.addMany(kindNamed("mail"))
+	d.refresh()
+	d.press("down")
+	d.gate.decided[keys[0]] = &approval.Decision{RequestID: keys[0].ID, Verdict: approval.Denied, DecidedBy: "ben"}
+	d.refresh()
+	lines := strings.Split(d.screen(), "\n")
+	require.Contains(t, lines[1], "    00000000 · negato da ben · \"Board meeting")
+	require.Contains(t, lines[2], "› ! 00000001 ")
+	require.Contains(t, lines[0], "499 richieste in attesa")
 }
 
 // With 500 pending requests the first screen is there at once, and moving the cursor costs nothing that a person sees.
@@ -267,15 +286,15 @@ func (o *terminalOutput) Write(b []byte) (int, error) {
 	return o.Buffer.Write(b)
 }
 
-// await returns what was written from a position on, once it has a text.
-func (o *terminalOutput) await(t *testing.T, from int, text string) (written string) {
+// await returns what was written from a position on, once it matches.
+func (o *terminalOutput) await(t *testing.T, from int, pattern string) (written string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		o.Lock()
 		defer o.Unlock()
 		written = o.String()[from:]
-		return strings.Contains(written, text)
-	}, time.Minute, time.Millisecond, "%q", text)
+		return regexp.MustCompile(pattern).MatchString(written)
+	}, time.Minute, time.Millisecond, pattern)
 	return written
 }
 
@@ -289,10 +308,10 @@ func TestOneChangedRowIsShort(t *testing.T) {
 	ended := make(chan error)
 	go func() { _, err := p.Run(); ended <- err }()
 	p.Send(stateMsg{State: d.gate.state()})
-	at := len(out.await(t, 0, "00000030"))
+	at := len(out.await(t, 0, `(?s)00000037.*12:05 UTC`)) // the last row
 	d.gate.decided[keys[20]] = &approval.Decision{RequestID: keys[20].ID, Verdict: approval.Denied, DecidedBy: "ben"}
 	p.Send(stateMsg{State: d.gate.state()})
-	written := out.await(t, at, "ben")
+	written := out.await(t, at, `by ben`)
 	require.Less(t, len(written), 2048)
 	t.Logf("%d bytes", len(written))
 	p.Quit()

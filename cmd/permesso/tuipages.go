@@ -62,7 +62,7 @@ func (g *tuiGate) grantItems(ctx context.Context) (items []tui.Item, err error) 
 			l.Says = style.Grant(&r.Grant)
 			i := tui.Item{Text: grantText(l), ID: r.ID}
 			if r.RevokedAt.IsZero() {
-				i.Question = w.Revoke
+				i.Question = chat.Format(w.Revoke, "what", l.Says)
 			}
 			items = append(items, i)
 		}

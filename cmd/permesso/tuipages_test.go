@@ -81,7 +81,7 @@ handler = { kind = "command", argv = ["/bin/echo", "May 5"] }
 	require.Zero(t, code, errs)
 	i := itemWith(t, pages["grants"], "Always: ")
 	require.Equal(t, strings.TrimSpace(printed), i.Text)
-	require.Equal(t, "Revoke this grant? Such requests need approval again.", i.Question)
+	require.Contains(t, i.Question, "Revoke this grant? Such requests need approval again. Always: dates with any arguments in default, until ")
 	require.Equal(t, "Revoked.", act(t, pages["grants"], i))
 	require.Equal(t, "It was revoked before.", act(t, pages["grants"], i))
 	require.Empty(t, itemWith(t, pages["grants"], "revoked").Question)
