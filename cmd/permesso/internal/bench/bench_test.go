@@ -161,6 +161,32 @@ func BenchmarkStart(b *testing.B) {
 	})
 }
 
+// BenchmarkLine measures the line of a prompt: a shell waits for it each time. The start of the program is its unit, as
+// nothing is durable.
+func BenchmarkLine(b *testing.B) {
+	b.Run("status --line without a daemon, 500 pending, median", func(b *testing.B) {
+		r := newRig(b)
+		r.writePendings(uiWaiting, time.Hour, "none")
+		for b.Loop() {
+			var line, start []time.Duration
+			for range 50 {
+				start = append(start, r.timeProgram("--version"))
+				line = append(line, r.timeProgram("status", "--line"))
+			}
+			reportMS(b, "", quantile(line, 0.5), "<=15")
+			report(b, "as often as the start of the program", float64(quantile(line, 0.5))/float64(quantile(start, 0.5)), "x", "<=2")
+		}
+	})
+}
+
+// timeProgram measures a command of the real program as a process.
+func (r *rig) timeProgram(args ...string) time.Duration {
+	began := time.Now()
+	_, err := r.program(args...)
+	require.NoError(r.b, err)
+	return time.Since(began)
+}
+
 // daemon starts the real program on the rig's home, until the end of the benchmark.
 func (r *rig) daemon(config string) (pid int) {
 	r.b.Helper()
