@@ -12,7 +12,7 @@ type messages struct {
 	Confirm, AskAgent, Text                string
 	Reason, Note, Change, Question, Answer string
 	Silent                                 string
-	NoGrant, Copied, FilterLabel           string
+	NoGrant, Copied, TooLong, FilterLabel  string
 	Word                                   string // that confirms what cannot be undone
 	Help                                   string
 	Keys                                   keyMessages
