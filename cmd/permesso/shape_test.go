@@ -53,7 +53,7 @@ var withoutJSON = map[string]string{
 	"desktop-notify": "it runs", "doctor probe": "a protocol of doctor", "email deliver": "it answers a mail server",
 	"email setup": "a dialog", "email test": "it waits for a person", "telegram setup": "it needs Telegram", "telegram test": "it needs Telegram",
 	"service install": "it changes the system", "service uninstall": "it changes the system",
-	"restore": "it replaces a home", "ui": "it needs a browser",
+	"restore": "it replaces a home", "ui": "it needs a browser", "tui": "it needs a terminal", "tui tmux": "lines of a configuration file",
 }
 
 // jsonLines are command lines with JSON, in their order. {id} is a pending request, {seen} its digest, {new} no
