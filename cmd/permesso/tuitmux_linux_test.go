@@ -94,6 +94,34 @@ func TestTmuxLines(t *testing.T) {
 	outer.await("1 waits", false)
 }
 
+// A request that arrives while another window is shown rings the bell, and the title has the number of what waits.
+func TestTmuxHearsOfRequests(t *testing.T) {
+	h := newRig(t, "work", shapeConfig)
+	h.plain = true
+	h.serve()
+	h.awaitPending("work", h.ask(`{"tool_name":"say","request_data":{"to":"you"}}`))
+	dir, err := os.MkdirTemp("", "permesso-tmux-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	s := newTmuxServer(t, dir, "s", "PATH="+scriptBin(t)+":"+os.Getenv("PATH"), "TZ=UTC", raceExitsFast)
+	s.run("new-session", "-d", "-x", "100", "-y", "30", "permesso tui --home "+h.layout.Home+" --config "+h.config)
+	s.awaitValue("#{pane_title}", "(1) permesso")
+	s.run("new-window", "cat")
+	require.Equal(t, "0\n", s.run("display-message", "-p", "-t", ":0", "#{window_bell_flag}"))
+	h.ask(`{"tool_name":"say","request_data":{"to":"you"}}`)
+	s.awaitValue("#{window_bell_flag} #{pane_title}", "1 (2) permesso")
+}
+
+// awaitValue waits for the value of a format in the first window.
+func (s *tmuxServer) awaitValue(format, want string) {
+	s.t.Helper()
+	got := ""
+	for end := time.Now().Add(testTimeout); got != want; time.Sleep(20 * time.Millisecond) {
+		got = strings.TrimSpace(s.run("display-message", "-p", "-t", ":0", format))
+		require.True(s.t, got == want || time.Now().Before(end), "%s is %q, not %q", format, got, want)
+	}
+}
+
 // What tmux or a shell would read as something else is refused.
 func TestTmuxLinesWithStrangeNames(t *testing.T) {
 	for _, name := range []string{"/a b", "/a'b", "/a#{b}", "/$(a)", "/a%b", "/a)b", "/a\nb", "/a;b"} {
