@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"mvdan.cc/sh/v3/syntax"
 )
@@ -119,7 +120,7 @@ func ParseArgv(argv []string) Shell {
 func JoinWords(words []string) string {
 	quoted := slices.Clone(words)
 	for i, w := range words {
-		if plainWord.MatchString(w) && (i > 0 || !strings.Contains(w, "=")) {
+		if plainWord().MatchString(w) && (i > 0 || !strings.Contains(w, "=")) {
 			continue
 		}
 		var err error
@@ -130,7 +131,7 @@ func JoinWords(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-var plainWord = regexp.MustCompile(`^[\pL\pN_./,:@%+-][\pL\pN_./,:@%+=-]*$`)
+var plainWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\pL\pN_./,:@%+-][\pL\pN_./,:@%+=-]*$`) })
 
 func parseBash(text string) (*syntax.File, error) {
 	openers := 0

@@ -315,7 +315,9 @@ func (m *model) cardKey(name string) tea.Cmd {
 	case "end":
 		c.scroll(len(c.rows), height)
 	case "y":
-		return m.copyCard()
+		if c.loaded {
+			return m.copyCard()
+		}
 	case "u":
 		if c.undo && m.barrier.counts(m.now()) {
 			return m.handleMessage(m.undoMessage())
@@ -337,14 +339,22 @@ func (m *model) leaveCard() tea.Cmd {
 	return nil
 }
 
-// copyCard copies the card as it is shown to the terminal's clipboard.
+// maxCopy is how many bytes can be copied: many terminals take 100,000 bytes of base64, and cut or drop more.
+const maxCopy = 74_000
+
+// copyCard copies the card as it is shown to the terminal's clipboard, or nothing of it if it is too long.
 func (m *model) copyCard() tea.Cmd {
 	texts := make([]string, len(m.card.lines))
 	for i, l := range m.card.lines {
 		texts[i] = safe(l.text)
 	}
+	text := strings.Join(texts, "\n") + "\n"
+	if len(text) > maxCopy {
+		m.say(warn, chat.Format(m.TooLong, "n", strconv.Itoa((len(text)+999)/1000), "max", strconv.Itoa(maxCopy/1000), "id", chat.Escape(m.card.stored.Pending.ShortID)))
+		return nil
+	}
 	m.say(dim, m.Copied)
-	return tea.SetClipboard(strings.Join(texts, "\n") + "\n")
+	return tea.SetClipboard(text)
 }
 
 // counts reports whether a key decides now: the whole screen is shown, and has been there for a while.

@@ -15,6 +15,7 @@ type messages struct {
 	NoGrant, Copied, FilterLabel, NoMatch  string
 	Place, Unchangeable                    string
 	Revealed, NotRevealed                  string
+	TooLong                                string
 	Word                                   string // that confirms what cannot be undone
 	Help                                   string
 	Keys                                   keyMessages

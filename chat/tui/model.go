@@ -42,6 +42,7 @@ type model struct {
 	help          bool
 	helpTop       int // the first row of the help on the screen
 	barrier       barrier
+	notifier      notifier
 	state         State
 	known         bool   // state has been read
 	down          error  // why the gate cannot be read
@@ -99,6 +100,12 @@ func (m *model) handle(msg tea.Msg) tea.Cmd {
 		return m.acted(msg)
 	case repliedMsg:
 		return m.replied(msg)
+	case noticeMsg:
+		return m.sayUnsaid()
+	case tea.FocusMsg:
+		m.setFocus(true)
+	case tea.BlurMsg:
+		m.setFocus(false)
 	case tea.PasteMsg:
 		if m.dialog != nil {
 			m.dialog.insert(msg.Content)
@@ -128,7 +135,7 @@ func (m *model) update(s stateMsg) tea.Cmd {
 	settled := m.list.update(s.Waiting, m.style)
 	first := !m.known
 	m.known = true
-	cmds := []tea.Cmd{m.reloadPage()}
+	cmds := []tea.Cmd{m.reloadPage(), m.notify(s.Waiting)}
 	for _, k := range settled {
 		cmds = append(cmds, m.readSettled(k))
 	}
@@ -388,7 +395,7 @@ func (m *model) View() tea.View {
 	}
 	v := tea.NewView(strings.Join(lines, "\n"))
 	v.AltScreen = true
-	v.WindowTitle = m.title()
+	v.WindowTitle, v.ReportFocus = m.title(), !m.Quiet
 	if m.dialog != nil && m.dialog.takesText() {
 		x, y := m.dialog.cursor(m.width)
 		v.Cursor = tea.NewCursor(x, min(m.height-1, len(m.header())+m.bodyHeight()+y))

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/permesso-dev/permesso/chat"
 )
@@ -93,12 +94,12 @@ func (b block) setNumbers() {
 	}
 }
 
-var plainLabel = regexp.MustCompile(`^[\pL][\pL\d_. -]*(?: \(\d+\))?:(?: |$)`)
+var plainLabel = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\pL][\pL\d_. -]*(?: \(\d+\))?:(?: |$)`) })
 
 func gateLineOf(l chat.Line) gateLine {
 	g := gateLine{Class: lineClass(l.Kind), Text: l.Text}
 	if l.Kind != chat.LineWarn && l.Kind != chat.LineLabel {
-		g.Label = plainLabel.FindString(l.Text)
+		g.Label = plainLabel().FindString(l.Text)
 		g.Text = l.Text[len(g.Label):]
 	}
 	return g

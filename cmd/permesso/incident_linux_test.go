@@ -155,6 +155,11 @@ var incidentTable = []incidentRow{
 	{"version", same("0 ^permesso .*\ndaemon   [^n]").but(inFresh, "0 daemon   no answer", inStopped, "0 daemon   no answer", inHung, "0 daemon   no answer")},
 	{"status", asks("0 ^daemon  running").but(inStopped, "0 ^daemon  not running")},
 	{"status --json", asks(`0 "running":true`).but(inStopped, `0 "running":false`)},
+	{"status --line", same(`0 ^\d+ waits?, oldest \d+ s`).but(inFresh, noDaemonCell, inStopped, "0 ^daemon down: [0-9]+ wait")},
+	{"tui", same("2 needs a terminal")},
+	{"tui --once {id}", same("2 needs a terminal")},
+	{"tui --next", same("2 needs a terminal")},
+	{"tui tmux", same("0 bind-key P display-popup")},
 	{"status --disk", operates("0 ^journal").but(inOlder, updateCell)},
 	{"telegram setup --yes", configures("2 --workspace is required").but(inFresh, "1 no configuration file")},
 	{"telegram test", configures("1 not configured")},
@@ -499,7 +504,7 @@ func (v *incident) makeOlder() {
 func leafCommands() (paths []string) {
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
-		if c.Runnable() && !c.HasSubCommands() || c.Name() == "doctor" {
+		if c.Runnable() && !c.HasSubCommands() || c.Name() == "doctor" || c.Name() == "tui" {
 			paths = append(paths, strings.TrimPrefix(c.CommandPath(), "permesso "))
 		}
 		for _, sub := range c.Commands() {

@@ -213,20 +213,75 @@ func waitingIDs(ctx context.Context, d *control.Client) (ids []string, err error
 }
 
 func (a *app) statusCmd() *cobra.Command {
-	var disk bool
+	var disk, line bool
+	asking := a.asking(func(ctx context.Context, d *control.Client, _ []string) error {
+		if disk {
+			return a.diskStatus(ctx, d)
+		}
+		st, err := d.Status(ctx)
+		if err != nil {
+			return err
+		}
+		return a.Print(st, st.String())
+	})
 	c := &cobra.Command{
 		Use: "status", Short: "Show daemon status", Args: cobra.NoArgs,
-		RunE: a.asking(func(ctx context.Context, d *control.Client, _ []string) error {
-			if disk {
-				return a.diskStatus(ctx, d)
+		RunE: func(cmd *cobra.Command, pos []string) error {
+			if line {
+				return a.statusLine(cmd.Context())
 			}
-			st, err := d.Status(ctx)
-			if err != nil {
-				return err
-			}
-			return a.Print(st, st.String())
-		}),
+			return asking(cmd, pos)
+		},
 	}
 	c.Flags().BoolVar(&disk, "disk", false, "show what is written to the journal, and how fast")
+	c.Flags().BoolVar(&line, "line", false, "print one line for a prompt or status line, nothing if nothing waits")
+	c.MarkFlagsMutuallyExclusive("disk", "line")
 	return c
+}
+
+// statusLine prints what waits in a few words. It asks no daemon if it can read the files.
+func (a *app) statusLine(ctx context.Context) error {
+	g, err := control.ReadGlance(ctx, a.Console)
+	text := glanceText(g, time.Now())
+	if err != nil || text == "" && !a.JSON {
+		return err
+	}
+	return a.PrintToCopy(g, text)
+}
+
+// glanceText is "" if nothing waits and all is well.
+func glanceText(g home.Glance, now time.Time) string {
+	var states []string
+	if g.Daemon != home.DaemonUp {
+		states = append(states, "daemon "+g.Daemon)
+	}
+	if g.Paused {
+		states = append(states, "paused")
+	}
+	state := strings.Join(states, ", ")
+	if g.Waiting == 0 {
+		return state
+	}
+	verb := "wait"
+	if g.Waiting == 1 {
+		verb = "waits"
+	}
+	text := fmt.Sprintf("%d %s, oldest %s", g.Waiting, verb, glanceAge(now.Sub(g.Oldest)))
+	if state != "" {
+		text = state + ": " + text
+	}
+	return text
+}
+
+// glanceAge is an age in its largest whole unit.
+func glanceAge(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", max(0, d)/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%d m", d/time.Minute)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%d h", d/time.Hour)
+	}
+	return fmt.Sprintf("%d d", d/(24*time.Hour))
 }

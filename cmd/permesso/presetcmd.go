@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -88,7 +89,7 @@ func (a *app) preset(name string, o presetOptions) (string, error) {
 }
 
 // plainFolder is a path in which no character has a meaning for a pattern or for TOML.
-var plainFolder = regexp.MustCompile(`^[\pL\pN_./@+,=:-]+$`)
+var plainFolder = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\pL\pN_./@+,=:-]+$`) })
 
 // projectFolder returns a folder as rules name it: absolute, with its links resolved. It
 // refuses one that holds more than a project.
@@ -111,7 +112,7 @@ func projectFolder(dir, userHome string) (string, error) {
 		return "", console.Fail(console.ExitUsage, "--project DIR names the project's folder", "--project: %s is not a folder", abs)
 	case abs == "/" || strings.HasPrefix(userHome+"/", abs+"/"):
 		return "", console.Fail(console.ExitUsage, "--project DIR names the project's folder", "--project: %s holds more than a project: rules would open all of it", abs)
-	case !plainFolder.MatchString(abs):
+	case !plainFolder().MatchString(abs):
 		return "", console.Fail(console.ExitUsage, "rename it, or write the rules yourself", "--project: %q has a character with a meaning in patterns", abs)
 	}
 	return abs, nil

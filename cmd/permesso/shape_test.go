@@ -53,13 +53,13 @@ var withoutJSON = map[string]string{
 	"desktop-notify": "it runs", "doctor probe": "a protocol of doctor", "email deliver": "it answers a mail server",
 	"email setup": "a dialog", "email test": "it waits for a person", "telegram setup": "it needs Telegram", "telegram test": "it needs Telegram",
 	"service install": "it changes the system", "service uninstall": "it changes the system",
-	"restore": "it replaces a home", "ui": "it needs a browser",
+	"restore": "it replaces a home", "ui": "it needs a browser", "tui": "it needs a terminal", "tui tmux": "lines of a configuration file",
 }
 
 // jsonLines are command lines with JSON, in their order. {id} is a pending request, {seen} its digest, {new} no
 // file, {cases} a policy test, {empty} an empty folder.
 var jsonLines = []string{
-	"pending", "status", "status --disk", "show {id}", "history", "history --all", "stats", "audit tail", "audit tail -n 0", "audit verify",
+	"pending", "status", "status --disk", "status --line", "show {id}", "history", "history --all", "stats", "audit tail", "audit tail -n 0", "audit verify",
 	"audit keys", "audit checkpoint", "audit prove {id}", "audit witness --to {new}", "audit acknowledge --reason x", "audit verify-proof {new}",
 	"config check", "config show", "config schema", "doctor --quick", "mounts work", "workspace list",
 	"policy registry", "policy table", "policy check full code:exec", "policy test {cases}", "policy test {wrong}", "policy explain {id}", "policy simulate", "policy preset assistant",
@@ -128,7 +128,7 @@ func TestJSONIsOneValue(t *testing.T) {
 	_, out, _ := h.inProcess("", "grants", "--json")
 	require.Contains(t, out, `"tool_name":"say"`, "the word of the API")
 	daemon.stop()
-	run([]string{"status", "pending", "history", "audit tail", "grants", "key list", "session list", "prune", "sweep", "audit rotate-key", "doctor --quick", "policy simulate"})
+	run([]string{"status", "status --line", "pending", "history", "audit tail", "grants", "key list", "session list", "prune", "sweep", "audit rotate-key", "doctor --quick", "policy simulate"})
 }
 
 func isGroup(path string) bool {

@@ -37,6 +37,7 @@ func (a *app) tuiCmd() *cobra.Command {
 	c.Flags().BoolVar(&t.quiet, "quiet", false, "no bell, no title, no notifications")
 	c.MarkFlagsMutuallyExclusive("once", "next")
 	_ = c.RegisterFlagCompletionFunc("once", a.completeIDs(waitingIDs))
+	c.AddCommand(a.tuiTmuxCmd())
 	return c
 }
 

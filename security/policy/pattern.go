@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/facts"
@@ -17,10 +18,11 @@ const maxPattern = 100 // words
 
 // freeWord is what anyWords may stand for: no option, NAME=value, absolute path, address,
 // or file of options. So it leads nowhere outside the working directory.
-var freeWord = regexp.MustCompile(`^[\pL\pN._][\pL\pM\pN._/,@%+~^-]*$`)
+// It is compiled when it is needed: every command would wait for it.
+var freeWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\pL\pN._][\pL\pM\pN._/,@%+~^-]*$`) })
 
 func isFree(w string) bool {
-	return freeWord.MatchString(w) && !slices.Contains(strings.Split(w, "/"), "..") && (w == "." || !openers()[w] && !isRunning(w))
+	return freeWord().MatchString(w) && !slices.Contains(strings.Split(w, "/"), "..") && (w == "." || !openers()[w] && !isRunning(w))
 }
 
 // Pattern reads a command pattern such as "go test ...", given for a request, or says why

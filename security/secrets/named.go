@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/facts"
@@ -14,17 +15,21 @@ import (
 const secretName = `(?:token|secret|password|passwd|passphrase|api[-_]?key|access[-_]?key|secret[-_]?key|credential)s?`
 
 var (
-	namedValue = regexp.MustCompile(`(?i)(?:` + secretName + `|authorization|cookie)["']? ?[:=] ?["']?(?:(?:bearer|basic|token) )?["']?$`)
-	scheme     = regexp.MustCompile(`(?i)\b(?:bearer|basic) ["']?$`)
-	option     = regexp.MustCompile(`(?i)^--?[a-z0-9_-]*` + secretName + `$`)
+	namedValue = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)(?:` + secretName + `|authorization|cookie)["']? ?[:=] ?["']?(?:(?:bearer|basic|token) )?["']?$`)
+	})
+	scheme = regexp.MustCompile(`(?i)\b(?:bearer|basic) ["']?$`)
+	option = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)^--?[a-z0-9_-]*` + secretName + `$`)
+	})
 )
 
 // isNamed says whether what precedes a token in its word, or the word before, names it a
 // secret: "--token=", "Authorization: Bearer ", or --password.
 func (w argWord) isNamed(line string, token int) bool {
 	before := line[w.start:token]
-	return namedValue.MatchString(before) || scheme.MatchString(before) ||
-		option.MatchString(w.before) && strings.Trim(before, `"'`) == ""
+	return namedValue().MatchString(before) || scheme.MatchString(before) ||
+		option().MatchString(w.before) && strings.Trim(before, `"'`) == ""
 }
 
 // argWord is an argument in a command line.

@@ -152,13 +152,36 @@ func BenchmarkStart(b *testing.B) {
 	b.Run("permesso --version, the whole process, median", func(b *testing.B) {
 		var took []time.Duration
 		for b.Loop() {
-			began := time.Now()
-			out, err := osexec.Command(bin, "--version").CombinedOutput()
-			require.NoError(b, err, "%s", out)
-			took = append(took, time.Since(began))
+			took = append(took, timeProgram(b, "--version"))
 		}
 		reportMS(b, "", quantile(took, 0.5), "<=8")
 	})
+}
+
+// BenchmarkLine measures the line of a prompt: a shell waits for it each time. The start of the program is its unit, as
+// nothing is durable.
+func BenchmarkLine(b *testing.B) {
+	b.Run("status --line without a daemon, 500 pending, median", func(b *testing.B) {
+		r := newRig(b)
+		r.writePendings(uiWaiting, time.Hour, "none")
+		for b.Loop() {
+			var line, start []time.Duration
+			for range 50 {
+				start = append(start, timeProgram(b, "--version"))
+				line = append(line, timeProgram(b, "status", "--line", "--home", r.Layout.Home))
+			}
+			reportMS(b, "", quantile(line, 0.5), "<=15")
+			report(b, "as often as the start of the program", float64(quantile(line, 0.5))/float64(quantile(start, 0.5)), "x", "<=2")
+		}
+	})
+}
+
+// timeProgram measures a command of the real program as a process.
+func timeProgram(b *testing.B, args ...string) time.Duration {
+	began := time.Now()
+	out, err := osexec.Command(bin, args...).CombinedOutput()
+	require.NoError(b, err, "%s", out)
+	return time.Since(began)
 }
 
 // daemon starts the real program on the rig's home, until the end of the benchmark.

@@ -136,7 +136,7 @@ func openDaemon(ctx context.Context, a *console.Console, dir string, findErr err
 			return nil, nil, tried
 		}
 	}
-	if a.Env("PERMESSO_SOCKET") != "" && !home.Named(a) || isForeign(a, dir) && isSocket(socketPath(a)) {
+	if asksSocket(a, dir) {
 		c, err = openSocket(ctx, a, socketPath(a))
 		return c, nil, err
 	}

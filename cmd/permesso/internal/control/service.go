@@ -50,7 +50,7 @@ type Service struct {
 // Operations are the operations as an API serves them.
 func (s *Service) Operations() []httpapi.LocalOperation {
 	return []httpapi.LocalOperation{
-		opHello.serve(s), opStatus.serve(s), opWaiting.serve(s), opFollow.serve(s), opFind.serve(s), opStory.serve(s),
+		opHello.serve(s), opStatus.serve(s), opGlance.serve(s), opWaiting.serve(s), opFollow.serve(s), opFind.serve(s), opStory.serve(s),
 		opEarlier.serve(s), opReveal.serve(s), opRule.serve(s), opDecide.serve(s), opCancel.serve(s),
 		s.serveHistory(), opStats.serve(s), opToday.serve(s), opTail.serve(s), opAcknowledge.serve(s),
 		opGrants.serve(s), opGrantAdd.serve(s), opRevoke.serve(s), opTaints.serve(s), opClearTaints.serve(s),

@@ -59,7 +59,7 @@ func FileOf(a *console.Console, dir string) (string, error) {
 	if a.Serving || a.ConfigFlag != "" || a.Env("PERMESSO_CONFIG") != "" {
 		return config.Locate(a.ConfigFlag, a.Env)
 	}
-	if err := check(a, dir); errors.Is(err, fs.ErrPermission) {
+	if err := Check(a, dir); errors.Is(err, fs.ErrPermission) {
 		return "", err
 	}
 	b, _ := os.ReadFile(ipc.Layout{Home: dir}.Served()) // there may be none
@@ -72,7 +72,7 @@ func FileOf(a *console.Console, dir string) (string, error) {
 	}
 	file, err := config.Locate("", a.Env)
 	if file == "" && err == nil && isAbsent(dir) && Socket(a) != "" {
-		return "", check(a, dir) // the defaults are not what that daemon serves
+		return "", Check(a, dir) // the defaults are not what that daemon serves
 	}
 	return file, err
 }
@@ -90,13 +90,13 @@ func Socket(a *console.Console) string {
 func Existing(a *console.Console) (*Home, error) {
 	h, err := Locate(a)
 	if err == nil {
-		err = check(a, h.Layout.Home)
+		err = Check(a, h.Layout.Home)
 	}
 	return h, err
 }
 
-// check says why the user has no HOME in a folder.
-func check(a *console.Console, dir string) error {
+// Check says why the user has no HOME in a folder.
+func Check(a *console.Console, dir string) error {
 	switch err := CheckReadable(dir); {
 	case errors.Is(err, fs.ErrPermission):
 		return err
