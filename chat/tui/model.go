@@ -166,7 +166,7 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	case name == "ctrl+z":
 		return tea.Suspend
 	case name == "ctrl+l":
-		return tea.Batch(tea.ClearScreen, m.barrier.restart(m.now()))
+		return tea.Sequence(tea.ClearScreen, m.barrier.restart(m.now())) // in this order: the card leaves the screen
 	case m.deciding:
 		return nil
 	case m.dialog != nil:
