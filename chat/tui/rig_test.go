@@ -2,6 +2,7 @@ package tui
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/charmbracelet/x/vt"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -72,6 +74,8 @@ type terminal struct {
 	rate     int                  // bytes that arrive at once; 0: all. The others follow after a pause.
 	ended    chan struct{}        // the program has ended
 
+	running sync.WaitGroup
+
 	drawing          sync.Mutex // held while the emulator changes
 	mu               sync.Mutex
 	lastDown, lastUp time.Time
@@ -87,8 +91,14 @@ func newTerminal(t *testing.T, width, height int) *terminal {
 		t: t, emulator: vt.NewEmulator(width, height), down: make(chan part, 1<<12), up: make(chan part, 1<<12),
 		delay: func() time.Duration { return 0 }, ended: make(chan struct{}), more: make(chan struct{}, 1),
 	}
-	go x.show()
-	go x.answer()
+	x.emulator.RegisterCsiHandler('r', func(p ansi.Params) bool { // a frame for a larger screen: margins end at its last row
+		if len(p) > 1 && p[1].Param(0) > x.emulator.Height() {
+			p[1] = ansi.Param(x.emulator.Height())
+		}
+		return false
+	})
+	x.running.Go(x.show)
+	x.running.Go(x.answer)
 	return x
 }
 
@@ -290,6 +300,7 @@ type gate struct {
 	changed chan struct{}
 	waiting []approval.StoredPending
 	stories map[approval.Key]read.Story
+	foots   map[string]string // the ends of the cards, by digest
 	asked   []asked
 	took    func() time.Duration // how long a read or a decision takes; nil: no time
 	broken  error
@@ -297,7 +308,7 @@ type gate struct {
 }
 
 func newGate(waiting ...approval.StoredPending) *gate {
-	g := &gate{at: 1, changed: make(chan struct{}), stories: map[approval.Key]read.Story{}}
+	g := &gate{at: 1, changed: make(chan struct{}), stories: map[approval.Key]read.Story{}, foots: map[string]string{}}
 	for _, w := range waiting {
 		g.put(w)
 	}
@@ -372,9 +383,10 @@ func (g *gate) Follow(ctx context.Context, after int64) (State, error) {
 func (g *gate) Story(_ context.Context, k approval.Key) (read.Story, string, error) {
 	g.mu.Lock()
 	st := g.stories[k]
+	foot := "log 1042 " + cmp.Or(g.foots[st.SHA256], "9f3c")
 	g.mu.Unlock()
 	g.wait()
-	return st, "log 1042 9f3c", nil
+	return st, foot, nil
 }
 
 func (g *gate) Waiting(context.Context, []string) ([]approval.StoredPending, error) {
@@ -457,9 +469,10 @@ func (r *rig) end() {
 	}
 	r.stop()
 	<-r.ended
-	close(r.up)
 	close(r.down)
-	synctest.Wait()
+	r.running.Wait()
+	close(r.up)
+	time.Sleep(5 * time.Second) // the last timers and readers end
 	if r.err != nil && !errors.Is(r.err, context.Canceled) {
 		require.NoError(r.t, r.err)
 	}
