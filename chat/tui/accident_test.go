@@ -451,3 +451,52 @@ func (a *accident) stale() []string {
 	}
 	return nil
 }
+
+// A request may be replaced by one with the same text: it is another request.
+func TestSameTextOtherRequest(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		first := say("1111111111111111", "hello", approval.Irreversible)
+		r := start(t, 80, 24, newGate(first), nil)
+		r.awaitText("1 pending request")
+		r.press("\r")
+		r.rest()
+		r.press("a")
+		r.rest()
+		second := first
+		p := *first.Pending
+		p.ClientID = "ws:other"
+		second.Pending = &p
+		second = stored(&p)
+		require.NotEqual(t, first.SHA256, second.SHA256)
+		r.put(second)
+		r.awaitText("The request has changed")
+		r.press("d")
+		time.Sleep(300 * time.Millisecond)
+		r.press("d")
+		time.Sleep(50 * time.Millisecond)
+		require.Empty(t, r.decisions(), "another request")
+		r.rest()
+		r.press("d")
+		r.rest()
+		require.Equal(t, second.SHA256, r.decisions()[0].PendingSHA256)
+	})
+}
+
+// An answer that nobody asked for delays decisions, and does not end them.
+func TestAnswerToNoQuery(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := start(t, 80, 24, newGate(say("1111111111111111", "hello", approval.Reversible)), nil)
+		r.awaitText("1 pending request")
+		r.press("\r")
+		r.rest()
+		r.press("\x1b[?62;22c", "a")
+		time.Sleep(300 * time.Millisecond)
+		r.press("a")
+		r.awaitText(chat.Format(catalog("en").Wait))
+		require.Empty(t, r.decisions())
+		r.rest()
+		r.press("a")
+		r.rest()
+		require.Len(t, r.decisions(), 1)
+	})
+}

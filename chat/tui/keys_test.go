@@ -22,6 +22,5 @@ func TestSmoke(t *testing.T) {
 		t.Log(r.now())
 		t.Logf("%q", r.written.String())
 		require.Len(t, r.decisions(), 1)
-		r.end()
 	})
 }

@@ -106,7 +106,7 @@ func (m *model) handle(msg tea.Msg) tea.Cmd {
 
 // afterAnswer handles an answer of the terminal to a query.
 func (m *model) afterAnswer() tea.Cmd {
-	cmd := m.barrier.answered()
+	cmd := m.barrier.answered(m.now())
 	if m.card != nil && m.barrier.onScreen() {
 		m.card.noteShown(m.bodyHeight())
 	}

@@ -433,9 +433,10 @@ func (g *gate) decisions() []asked {
 type rig struct {
 	*terminal
 	*gate
-	ui   *UI
-	stop context.CancelFunc
-	err  error
+	ui     *UI
+	stop   context.CancelFunc
+	err    error // of the UI
+	closed bool
 }
 
 // start runs the UI. change may change it before.
@@ -443,12 +444,12 @@ func start(t *testing.T, width, height int, g *gate, change func(*UI, *terminal)
 	t.Helper()
 	x := newTerminal(t, width, height)
 	style := func() chat.Style { return chat.Style{Zone: time.UTC, Local: true} }
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	r := &rig{x, g, &UI{
 		In: x, Out: x, Env: []string{"TERM=xterm-256color", "SSH_TTY=1"}, Color: true, Requests: g, Style: style,
 		Interceptor: &chat.Interceptor{Decider: g, Viewer: g, Zone: time.UTC, Local: true},
 		Person:      approval.Person{Name: "ann"}, Workspaces: func() []string { return []string{"home", "personal"} },
-	}, stop, nil}
+	}, stop, nil, false}
 	if change != nil {
 		change(r.ui, x)
 	}
@@ -457,12 +458,16 @@ func start(t *testing.T, width, height int, g *gate, change func(*UI, *terminal)
 		close(x.ended)
 	}()
 	x.resize(width, height)
+	t.Cleanup(r.end)
 	return r
 }
 
 // end ends the UI, when all that was typed has arrived.
 func (r *rig) end() {
-	r.t.Helper()
+	if r.closed {
+		return
+	}
+	r.closed = true
 	select {
 	case <-r.ended:
 	case <-time.After(5 * time.Second):
