@@ -294,6 +294,7 @@ func (m *model) decisionKey(name string) tea.Cmd {
 	if !m.counts() {
 		return nil
 	}
+	m.said = line{}
 	p, question := c.stored.Pending, c.isQuestion()
 	switch {
 	case name == "d":
