@@ -257,6 +257,7 @@ func (a *accident) type1() {
 		size := sizes[a.person.IntN(len(sizes))]
 		a.resize(size[0], size[1])
 	case n < 85: // back, and to the end
+		time.Sleep(200 * time.Millisecond) // the reader of keys waits for ever if the UI ends while it has more than one
 		a.press("q")
 		a.pause(time.Second)
 	case n < 87:

@@ -503,7 +503,7 @@ func inBubble(t *testing.T, f func(t *testing.T)) {
 func say(id, text string, how approval.Reversibility) approval.StoredPending {
 	tool := approval.Tool{
 		Name: "say", Capability: "channel:out", Reversibility: how, Verb: map[string]string{"en": "say"}, Summary: "{what}",
-		Args: map[string]approval.Argument{"what": {Type: "text"}}, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/opt/say", "{what}"}},
+		Args: map[string]approval.Argument{"what": {Type: "text"}}, Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/opt/say"}},
 	}
 	data := approval.Raw(`{"what":` + quoteJSON(text) + `}`)
 	runs, why := facts.Fill(tool, data)
@@ -546,4 +546,12 @@ func quoteJSON(text string) string {
 		panic(err)
 	}
 	return string(b)
+}
+
+// loadItems makes a page of a request.
+func loadItems(w approval.StoredPending) func(context.Context) ([]Item, error) {
+	return func(context.Context) ([]Item, error) {
+		text := chat.Style{Zone: time.UTC, Local: true}.Line(w.Pending)
+		return []Item{{Text: text, ID: "1", Question: "Revoke " + text + "?"}, {Text: "second", ID: "2"}}, nil
+	}
 }
