@@ -40,6 +40,7 @@ type model struct {
 	page          *view   // the page that is shown; nil: the list or a request
 	dialog        *dialog // below the card or page; nil: none
 	help          bool
+	helpTop       int // the first row of it on the screen
 	barrier       barrier
 	state         State
 	known         bool  // state has been read
@@ -172,10 +173,10 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	case m.dialog != nil:
 		return m.dialogKey(k)
 	case m.help:
-		m.help = false
+		m.helpKey(name)
 		return nil
 	case name == "h" || name == "f1":
-		m.help = true
+		m.help, m.helpTop = true, 0
 		return nil
 	case m.card != nil:
 		return m.cardKey(name)
@@ -203,7 +204,7 @@ func (m *model) body() []row {
 	n := m.bodyHeight()
 	switch {
 	case m.help:
-		return window(wrap(m.helpLines(), m.width), 0, n)
+		return window(wrap(m.helpLines(), m.width), m.helpTop, n)
 	case m.card != nil:
 		return m.card.window(n)
 	case m.page != nil:
@@ -254,7 +255,7 @@ func (m *model) footer() []row {
 	if m.dialog != nil {
 		return rows
 	}
-	if m.card != nil {
+	if m.card != nil && !m.help {
 		rows = append(rows, m.card.position(m))
 	}
 	for _, text := range hintRows(m.keys(), m.width) {
@@ -268,7 +269,7 @@ func (m *model) footerHeight() int {
 	if m.dialog != nil {
 		return n
 	}
-	if m.card != nil {
+	if m.card != nil && !m.help {
 		n++
 	}
 	return n + len(hintRows(m.keys(), m.width))

@@ -149,6 +149,14 @@ func (m *model) acted(a actedMsg) tea.Cmd {
 	return m.reloadPage()
 }
 
+// helpKey scrolls the help. Any other key closes it.
+func (m *model) helpKey(name string) {
+	n := m.bodyHeight()
+	by := map[string]int{"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -n, "b": -n, "pgdown": n, "space": n}[name]
+	m.help = by != 0
+	m.helpTop = max(0, min(m.helpTop+by, len(wrap(m.helpLines(), m.width))-n))
+}
+
 func (m *model) helpLines() (lines []line) {
 	for text := range strings.SplitSeq(m.Help, "\n") {
 		lines = append(lines, line{plain, text, true})
