@@ -52,7 +52,7 @@ func hostile(t *testing.T, text string, size [2]int, graphemes bool) {
 	r := start(t, size[0], size[1], newGate(w, other), func(u *UI, _ *terminal) {
 		u.Pages = []Page{{Key: "G", Name: "grants", Load: loadItems(w)}}
 		if graphemes { // the terminal says that it can
-			u.Env = []string{"TERM=xterm-256color"}
+			u.Env = []string{"TERM=xterm-256color", "CLICOLOR_FORCE=1"}
 		}
 	})
 	r.awaitText("2 pending requests")
@@ -106,7 +106,7 @@ func (r *rig) readCard(check func(where string)) (rows []string) {
 		check("card, scrolled")
 		i := slices.IndexFunc(s.rows, positionPattern.MatchString)
 		if i < 0 { // all of it is on the screen
-			i = slices.IndexFunc(s.rows, hintPattern.MatchString)
+			i = slices.IndexFunc(s.rows, isHint)
 			return slices.DeleteFunc(slices.Clone(s.rows[1:i]), func(row string) bool { return row == "" || row == r.messages().Wait })
 		}
 		var from, to, of int
@@ -170,10 +170,10 @@ func (r *rig) checkFrame(where string) {
 	for r.isOpen() && isBody(s.rows[last]) { // a reply stands below a dialog
 		last--
 	}
-	if !hintPattern.MatchString(s.rows[last]) {
+	if !isHint(s.rows[last]) {
 		fail("not the keys", last)
 	}
-	for y := last; !strings.HasPrefix(s.rows[y], " ") && y > 1 && hintPattern.MatchString(s.rows[y]); y-- {
+	for y := last; y > 1 && isHint(s.rows[y]); y-- {
 		last = y
 	}
 	body := s.rows[1:last]
@@ -212,6 +212,8 @@ var (
 	hintPattern     = regexp.MustCompile(`^(\S+ [a-z0-9 ]+|Tab .+)( · (\S+ [a-z0-9 ]+|Tab .+))*$`)
 	positionPattern = regexp.MustCompile(`^lines \d+-\d+ of \d+( · .+)?$`)
 )
+
+func isHint(row string) bool { return !isBody(row) && hintPattern.MatchString(row) }
 
 // The sequences that the renderer makes.
 var (

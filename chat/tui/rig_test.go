@@ -238,9 +238,13 @@ func (x *terminal) write(text string) { x.press(strings.Split(text, "")...) }
 // paste pastes a text in brackets.
 func (x *terminal) paste(text string) { x.press("\x1b[200~" + text + "\x1b[201~") }
 
-// resize gives the terminal another size, and tells the program.
+// resize gives the terminal another size, and tells the program, which no longer waits for the rest of an unfinished
+// key by then: other terminals tell the size beside the keys.
 func (x *terminal) resize(width, height int) {
 	x.draw("resize", func() { x.emulator.Resize(width, height) })
+	x.mu.Lock()
+	x.lastUp = later(x.lastUp, 100*time.Millisecond)
+	x.mu.Unlock()
 	x.send(fmt.Sprintf("\x1b[8;%d;%dt", height, width), nil)
 }
 
@@ -446,7 +450,7 @@ func start(t *testing.T, width, height int, g *gate, change func(*UI, *terminal)
 	style := func() chat.Style { return chat.Style{Zone: time.UTC, Local: true} }
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	r := &rig{x, g, &UI{
-		In: x, Out: x, Env: []string{"TERM=xterm-256color", "SSH_TTY=1"}, Color: true, Requests: g, Style: style,
+		In: x, Out: x, Env: []string{"TERM=xterm-256color", "SSH_TTY=1", "CLICOLOR_FORCE=1"}, Color: true, Requests: g, Style: style,
 		Interceptor: &chat.Interceptor{Decider: g, Viewer: g, Zone: time.UTC, Local: true},
 		Person:      approval.Person{Name: "ann"}, Workspaces: func() []string { return []string{"home", "personal"} },
 	}, stop, nil, false}
