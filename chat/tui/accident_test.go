@@ -70,7 +70,7 @@ func TestAccident(t *testing.T) {
 	for _, w := range wrong[:min(len(wrong), 5)] {
 		t.Error(w)
 	}
-	require.Empty(t, len(wrong))
+	require.Empty(t, wrong)
 	for _, v := range []approval.Verdict{approval.Approved, approval.Denied, approval.Overridden, approval.RequestMore, approval.Answered} {
 		require.Greater(t, counts[string(v)], runs/100, "too few decisions to say anything: %s", v)
 	}
@@ -92,7 +92,6 @@ type accident struct {
 }
 
 func newAccident(t *testing.T, seed uint64, i int) *accident {
-	//nolint:gosec // a sequence that a seed repeats
 	random := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(seed+uint64(i), n)) }
 	a := &accident{person: random(0), agents: random(1), versions: map[string]version{}}
 	line, gate := random(2), random(3)
