@@ -274,6 +274,9 @@ func (a *accident) decide() {
 		next = "n"
 	}
 	for _, key := range []string{next, "\x1b[F", []string{"a", "a", "d", "1", "s", "w", "D", "e", "e", "?"}[a.person.IntN(10)]} {
+		if a.person.IntN(3) == 0 {
+			a.hammer(key)
+		}
 		a.press(key)
 		time.Sleep(time.Duration(a.person.IntN(4)) * a.least)
 		a.pause(1500 * time.Millisecond)
@@ -290,6 +293,15 @@ func (a *accident) decide() {
 		time.Sleep(time.Duration(a.person.IntN(4)) * a.least)
 		a.pause(1500 * time.Millisecond)
 		a.press("\r")
+	}
+	a.hammer("\r")
+}
+
+// hammer presses a key again and again, as a person does who waits for an effect.
+func (a *accident) hammer(key string) {
+	for range a.person.IntN(30) {
+		a.press(key)
+		a.pause(150 * time.Millisecond)
 	}
 }
 
