@@ -105,7 +105,7 @@ func newAccident(t *testing.T, seed uint64, i int) *accident {
 		}
 	}
 	size := sizes[line.IntN(len(sizes))]
-	a.rig = start(t, size[0], size[1], g, func(_ *UI, x *terminal) {
+	a.rig = startRig(t, size[0], size[1], g, func(_ *UI, x *terminal) {
 		x.rate = []int{0, 0, 40, 300}[line.IntN(4)]
 		least := []time.Duration{0, 0, 30 * time.Millisecond, 250 * time.Millisecond, 700 * time.Millisecond}[line.IntN(5)]
 		a.least = least
@@ -468,7 +468,7 @@ func (a *accident) stale() []string {
 func TestSameTextOtherRequest(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		first := say("1111111111111111", "hello", approval.Irreversible)
-		r := start(t, 80, 24, newGate(first), nil)
+		r := startRig(t, 80, 24, newGate(first), nil)
 		r.awaitText("1 pending request")
 		r.press("\r")
 		r.rest()
@@ -497,7 +497,7 @@ func TestSameTextOtherRequest(t *testing.T) {
 // An answer that nobody asked for delays decisions, and does not end them.
 func TestAnswerToNoQuery(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		r := start(t, 80, 24, newGate(say("1111111111111111", "hello", approval.Reversible)), nil)
+		r := startRig(t, 80, 24, newGate(say("1111111111111111", "hello", approval.Reversible)), nil)
 		r.awaitText("1 pending request")
 		r.press("\r")
 		r.rest()

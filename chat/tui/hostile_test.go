@@ -49,7 +49,7 @@ func hostile(t *testing.T, text string, size [2]int, graphemes bool) {
 	t.Helper()
 	w := hostileRequest(text)
 	other := say("2222222222222222", text, approval.Reversible)
-	r := start(t, size[0], size[1], newGate(w, other), func(u *UI, _ *terminal) {
+	r := startRig(t, size[0], size[1], newGate(w, other), func(u *UI, _ *terminal) {
 		u.Pages = []Page{{Key: "G", Name: "grants", Load: loadItems(w)}}
 		if graphemes { // the terminal says that it can
 			u.Env = []string{"TERM=xterm-256color", "CLICOLOR_FORCE=1"}
@@ -278,7 +278,7 @@ func TestLargePayload(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				w := say("1111111111111111", text, approval.Reversible)
-				r := start(t, 80, 24, newGate(w), nil)
+				r := startRig(t, 80, 24, newGate(w), nil)
 				r.awaitText("1 pending request")
 				r.press("\r")
 				r.rest()

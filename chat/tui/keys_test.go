@@ -115,7 +115,7 @@ func (p keyPath) run(t *testing.T, size [2]int) {
 	if p.kind != "" {
 		w = stored(kindOf(p.kind))
 	}
-	r := start(t, size[0], size[1], newGate(w), nil)
+	r := startRig(t, size[0], size[1], newGate(w), nil)
 	r.awaitText("1 pending request")
 	r.press(enter)
 	r.rest()
@@ -179,7 +179,7 @@ func cursor(s screen) string {
 
 func TestListKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		r := start(t, 80, 24, newGate(many(50)...), nil)
+		r := startRig(t, 80, 24, newGate(many(50)...), nil)
 		r.awaitText("50 pending requests")
 		at := func(text string, keys ...string) {
 			t.Helper()
@@ -229,7 +229,7 @@ func TestListKeys(t *testing.T) {
 func TestNothingMoves(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		all := many(6)
-		r := start(t, 80, 24, newGate(all[:4]...), nil)
+		r := startRig(t, 80, 24, newGate(all[:4]...), nil)
 		r.awaitText("4 pending requests")
 		r.press(down, down)
 		before := r.rest()
@@ -258,7 +258,7 @@ func TestNothingMoves(t *testing.T) {
 func TestCopy(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := say("1111111111111111", "one\n\ttwo "+strings.Repeat("long ", 40)+"\x1b[31m\u202e", approval.Reversible)
-		r := start(t, 80, 24, newGate(w), nil)
+		r := startRig(t, 80, 24, newGate(w), nil)
 		r.awaitText("1 pending request")
 		r.press(enter)
 		r.rest()
@@ -279,7 +279,7 @@ func TestCopy(t *testing.T) {
 // A paste is text: it decides nothing, and does not send a dialog.
 func TestPaste(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		r := start(t, 80, 24, newGate(say("1111111111111111", "hello", approval.Reversible)), nil)
+		r := startRig(t, 80, 24, newGate(say("1111111111111111", "hello", approval.Reversible)), nil)
 		r.awaitText("1 pending request")
 		r.paste("\r")
 		r.rest()
@@ -304,7 +304,7 @@ func TestPaste(t *testing.T) {
 // The size changes while a dialog is open: its text stays, and Enter counts once it has been on the screen.
 func TestResizeWithDialog(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		r := start(t, 80, 24, newGate(stored(kindOf("post"))), nil)
+		r := startRig(t, 80, 24, newGate(stored(kindOf("post"))), nil)
 		r.awaitText("1 pending request")
 		r.press(enter)
 		r.rest()
@@ -330,7 +330,7 @@ func TestResizeWithDialog(t *testing.T) {
 // On a screen that is too small for the card's keys and a row of the card nothing is decided.
 func TestTooSmall(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		r := start(t, 20, 4, newGate(say("1111111111111111", "hello", approval.Reversible)), nil)
+		r := startRig(t, 20, 4, newGate(say("1111111111111111", "hello", approval.Reversible)), nil)
 		r.awaitText("1 pending")
 		r.press(enter)
 		r.rest()
@@ -355,7 +355,7 @@ var colorPattern = regexp.MustCompile(`\x1b\[[0-9;:]*m`)
 func TestDrawAgainAndColors(t *testing.T) {
 	for _, color := range []bool{true, false} {
 		inBubble(t, func(t *testing.T) {
-			r := start(t, 80, 24, newGate(stored(kindOf("edit"))), func(u *UI, _ *terminal) { u.Color = color })
+			r := startRig(t, 80, 24, newGate(stored(kindOf("edit"))), func(u *UI, _ *terminal) { u.Color = color })
 			r.awaitText("1 pending request")
 			r.press(enter)
 			before := r.rest()
@@ -401,7 +401,7 @@ func TestPageKeys(t *testing.T) {
 			}
 			return "Revoked.", nil
 		}}
-		r := start(t, 80, 24, newGate(w), func(u *UI, _ *terminal) { u.Pages = []Page{page} })
+		r := startRig(t, 80, 24, newGate(w), func(u *UI, _ *terminal) { u.Pages = []Page{page} })
 		r.awaitText("G grants")
 		r.press("G")
 		r.rest()
@@ -433,7 +433,7 @@ func TestPageKeys(t *testing.T) {
 // The gate goes away and comes back; without a daemon the header says that nothing will run.
 func TestGateDown(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		r := start(t, 80, 24, newGate(say("1111111111111111", "hello", approval.Reversible)), nil)
+		r := startRig(t, 80, 24, newGate(say("1111111111111111", "hello", approval.Reversible)), nil)
 		r.awaitText("1 pending request")
 		r.change(func() { r.broken = errors.New("no space left on device") })
 		r.awaitText("The gate cannot be read: no space left on device")

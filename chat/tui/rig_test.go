@@ -443,8 +443,8 @@ type rig struct {
 	closed bool
 }
 
-// start runs the UI. change may change it before.
-func start(t *testing.T, width, height int, g *gate, change func(*UI, *terminal)) *rig {
+// startRig runs the UI. change may change it before.
+func startRig(t *testing.T, width, height int, g *gate, change func(*UI, *terminal)) *rig {
 	t.Helper()
 	x := newTerminal(t, width, height)
 	style := func() chat.Style { return chat.Style{Zone: time.UTC, Local: true} }
