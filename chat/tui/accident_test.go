@@ -494,7 +494,7 @@ func TestSameTextOtherRequest(t *testing.T) {
 	})
 }
 
-// An answer that nobody asked for delays decisions, and does not end them.
+// An answer to no query delays decisions, and does not end them.
 func TestAnswerToNoQuery(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := startRig(t, 80, 24, newGate(say("1111111111111111", "hello", approval.Reversible)), nil)
