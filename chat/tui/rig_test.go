@@ -238,14 +238,13 @@ func (x *terminal) write(text string) { x.press(strings.Split(text, "")...) }
 // paste pastes a text in brackets.
 func (x *terminal) paste(text string) { x.press("\x1b[200~" + text + "\x1b[201~") }
 
-// resize gives the terminal another size, and tells the program, which no longer waits for the rest of an unfinished
-// key by then: other terminals tell the size beside the keys.
+// resize gives the terminal another size, and tells the program. It does so twice, for an unfinished key may take the
+// first one: other terminals tell the size beside the keys.
 func (x *terminal) resize(width, height int) {
 	x.draw("resize", func() { x.emulator.Resize(width, height) })
-	x.mu.Lock()
-	x.lastUp = later(x.lastUp, 100*time.Millisecond)
-	x.mu.Unlock()
-	x.send(fmt.Sprintf("\x1b[8;%d;%dt", height, width), nil)
+	for range 2 {
+		x.send(fmt.Sprintf("\x1b[8;%d;%dt", height, width), nil)
+	}
 }
 
 // now is what the screen shows.
