@@ -512,3 +512,24 @@ func TestAnswerToNoQuery(t *testing.T) {
 		require.Len(t, r.decisions(), 1)
 	})
 }
+
+// A key that was typed early may arrive late, on a line that was quick before.
+func TestKeyOnLineThatGotSlow(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := startRig(t, 80, 24, newGate(say("1111111111111111", "hello", approval.Reversible)), nil)
+		r.awaitText("1 pending request")
+		r.press("\r")
+		r.awaitText("a approve")
+		time.Sleep(200 * time.Millisecond)
+		r.terminal.mu.Lock()
+		r.delay = func() time.Duration { return 900 * time.Millisecond }
+		r.terminal.mu.Unlock()
+		r.press("a")
+		r.rest()
+		r.rest()
+		require.Empty(t, r.decisions(), "typed 200 ms after the card was shown")
+		r.press("a")
+		r.rest()
+		require.Len(t, r.decisions(), 1)
+	})
+}
