@@ -81,8 +81,11 @@ func (b *barrier) query() tea.Cmd {
 }
 
 // answered handles an answer of the terminal.
-func (b *barrier) answered() tea.Cmd {
-	if b.answers++; b.answers < b.wanted {
+func (b *barrier) answered(now time.Time) tea.Cmd {
+	switch b.answers++; {
+	case b.answers > b.asked: // one was typed, pasted, or for another program, and may have ended a step too early
+		return b.restart(now)
+	case b.answers < b.wanted:
 		return nil
 	}
 	switch b.step {
@@ -114,8 +117,7 @@ func (b *barrier) settled(m settleMsg) tea.Cmd {
 // onScreen reports whether the terminal has what is to be shown.
 func (b *barrier) onScreen() bool { return b.step >= stepSettling }
 
-// counts reports whether a key that comes now counts. An answer that is no answer to a query, because it was typed or
-// pasted, may end a step too early; never all of them.
+// counts reports whether a key that comes now counts.
 func (b *barrier) counts(now time.Time) bool {
-	return b.step == stepSettled && b.answers <= b.asked && now.Sub(b.began) >= settleTime
+	return b.step == stepSettled && now.Sub(b.began) >= settleTime
 }

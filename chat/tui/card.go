@@ -37,6 +37,7 @@ type storyMsg struct {
 	story read.Story
 	lines []line
 	pause string
+	at    int64 // the position of the log before it was read
 	err   error
 
 	offers offers
@@ -81,10 +82,10 @@ func (m *model) open(k approval.Key) tea.Cmd {
 
 // readCard reads a request and renders it: a large one takes longer than a frame.
 func (m *model) readCard(k approval.Key) tea.Cmd {
-	style, now, revealed := m.style, m.now(), m.card.revealed
+	style, now, revealed, at := m.style, m.now(), m.card.revealed, m.state.At
 	return func() tea.Msg {
 		st, foot, err := m.Requests.Story(m.ctx, k)
-		s := storyMsg{key: k, story: st, err: err, pause: style.PauseLine(k.Workspace, now)}
+		s := storyMsg{key: k, story: st, err: err, at: at, pause: style.PauseLine(k.Workspace, now)}
 		if err != nil || st.Pending == nil {
 			return s
 		}
@@ -180,8 +181,11 @@ func (m *model) updateCard(s storyMsg) tea.Cmd {
 		}
 	}
 	c.stored, c.pause, c.loaded = approval.StoredPending{Pending: s.story.Pending, SHA256: s.story.SHA256}, s.pause, true
-	if c.final && m.ended == s.key {
+	switch {
+	case c.final && m.ended == s.key:
 		return tea.Quit
+	case s.at != m.state.At && c.changedBy(m.state.Waiting, m.style): // it was replaced while it was read
+		return m.readCard(s.key)
 	}
 	return nil
 }
@@ -369,6 +373,7 @@ func (m *model) decisionKey(name string) tea.Cmd {
 	if !m.counts() {
 		return nil
 	}
+	m.said = line{}
 	p, question := c.stored.Pending, c.isQuestion()
 	switch {
 	case name == "d":

@@ -39,10 +39,22 @@ func (d *dialog) insert(text string) {
 			return
 		case r == '\n' || r == '\r' || r == '\t':
 			d.text = append(d.text, ' ')
+		case unicode.Is(unicode.M, r) && d.marks() == maxMarks: // a stack of them overlaps other rows
 		case unicode.IsPrint(r):
 			d.text = append(d.text, r)
 		}
 	}
+}
+
+// maxMarks is how many combining marks a letter of the text has at most.
+const maxMarks = 4
+
+// marks is the number of combining marks at the end of the text.
+func (d *dialog) marks() (n int) {
+	for n < len(d.text) && unicode.Is(unicode.M, d.text[len(d.text)-1-n]) {
+		n++
+	}
+	return n
 }
 
 func (d *dialog) line() string { return d.label + ": " + string(d.text) }

@@ -206,13 +206,11 @@ func (m *model) listKeys() []string {
 func (m *model) listKey(name string) tea.Cmd {
 	l, height := &m.list, m.bodyHeight()
 	switch name {
-	case "q", "esc":
-		if l.filter != "" && name == "esc" {
-			l.filter = ""
-			l.move(0, height)
-			return nil
-		}
+	case "q":
 		return tea.Quit
+	case "esc": // does not quit: on a slow line an arrow key may begin with it
+		l.filter = ""
+		l.move(0, height)
 	case "up", "k":
 		l.move(-1, height)
 	case "down", "j":

@@ -118,7 +118,7 @@ func (m *model) handle(msg tea.Msg) tea.Cmd {
 
 // afterAnswer handles an answer of the terminal to a query.
 func (m *model) afterAnswer() tea.Cmd {
-	cmd := m.barrier.answered()
+	cmd := m.barrier.answered(m.now())
 	if m.card != nil && m.barrier.onScreen() {
 		m.card.noteShown(m.bodyHeight())
 	}
@@ -178,7 +178,7 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	case name == "ctrl+z":
 		return tea.Suspend
 	case name == "ctrl+l":
-		return tea.Batch(tea.ClearScreen, m.barrier.restart(m.now()))
+		return tea.Sequence(tea.ClearScreen, m.barrier.restart(m.now())) // in this order: the card leaves the screen
 	case m.deciding:
 		return nil
 	case m.dialog != nil:
@@ -302,7 +302,7 @@ func (m *model) footer() []row {
 	if m.dialog != nil {
 		return rows
 	}
-	if m.card != nil {
+	if m.card != nil && !m.help {
 		rows = append(rows, m.card.position(m))
 	}
 	for _, text := range hintRows(m.keys(), m.width) {
@@ -316,7 +316,7 @@ func (m *model) footerHeight() int {
 	if m.dialog != nil {
 		return n
 	}
-	if m.card != nil {
+	if m.card != nil && !m.help {
 		n++
 	}
 	return n + len(hintRows(m.keys(), m.width))

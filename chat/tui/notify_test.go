@@ -19,8 +19,8 @@ import (
 	"github.com/permesso-dev/permesso/chat"
 )
 
-// hostile is in every text that an agent can choose.
-const hostile = "EVIL\x1b]0;x\a\x1b[2J\u202e\u200b;\u009b31m"
+// hostileWords is in every text that an agent can choose.
+const hostileWords = "EVIL\x1b]0;x\a\x1b[2J\u202e\u200b;\u009b31m"
 
 // noRequests has none.
 type noRequests struct{}
@@ -39,11 +39,11 @@ func noticeModel(env ...string) (*model, *time.Time) {
 	}), &now
 }
 
-// arriving is a request in which all that an agent can choose is hostile.
+// arriving is a request in which all that an agent can choose is hostileWords.
 func arriving(n int) approval.StoredPending {
 	id := fmt.Sprintf("%016x", n)
 	return approval.StoredPending{SHA256: id, Pending: &approval.Pending{
-		RequestID: id, ShortID: id[8:], SourceGroup: "work", ToolName: "post", ToolSHA256: "00", Target: hostile, Summary: hostile, SessionID: hostile,
+		RequestID: id, ShortID: id[8:], SourceGroup: "work", ToolName: "post", ToolSHA256: "00", Target: hostileWords, Summary: hostileWords, SessionID: hostileWords,
 		Verb: map[string]string{"en": "post {text}"}, RequestData: []byte(`{"text":"EVIL"}`),
 	}}
 }
@@ -113,7 +113,7 @@ func TestNotificationBytes(t *testing.T) {
 func TestNotificationsHaveOnlyTheGatesWords(t *testing.T) {
 	tool := arriving(1)
 	unknown, question := arriving(2), arriving(3)
-	unknown.Pending.ToolName, unknown.Pending.ToolSHA256, unknown.Pending.ActionType = hostile, "", "code_exec"
+	unknown.Pending.ToolName, unknown.Pending.ToolSHA256, unknown.Pending.ActionType = hostileWords, "", "code_exec"
 	question.Pending.Type, question.Pending.Options = approval.TypeQuestion, nil
 	for _, list := range [][]approval.StoredPending{{tool}, {unknown}, {question}, {tool, unknown, question}} {
 		for _, language := range []string{"en", "it"} {

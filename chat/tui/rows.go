@@ -108,8 +108,30 @@ func wrap(lines []line, width int) (rows []row) {
 	return rows
 }
 
-// safe is the last check before the screen. Text that package chat has rendered passes unchanged.
+// tabColumns is the distance of tab stops.
+const tabColumns = 8
+
+// untab replaces tabs, which package chat leaves in a block, with the blanks that a terminal shows.
+func untab(s string) string {
+	var b strings.Builder
+	column := 0
+	for i, part := range strings.Split(s, "\t") {
+		if i > 0 {
+			n := tabColumns - column%tabColumns
+			b.WriteString(strings.Repeat(" ", n))
+			column += n
+		}
+		b.WriteString(part)
+		column += textWidth(part)
+	}
+	return b.String()
+}
+
+// safe is the last check before the screen. Text that package chat has rendered passes unchanged, but for tabs.
 func safe(s string) string {
+	if strings.Contains(s, "\t") {
+		s = untab(s)
+	}
 	bad := func(r rune) bool {
 		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == unicode.ReplacementChar
 	}
