@@ -202,7 +202,7 @@ func TestQuiet(t *testing.T) {
 }
 
 // All of the card is copied, or nothing.
-func TestCopy(t *testing.T) {
+func TestCopyLimits(t *testing.T) {
 	m, _ := noticeModel()
 	m.card = &card{key: arriving(1).Key(), stored: arriving(1)}
 	require.Nil(t, m.cardKey("y"), "nothing is shown yet")
