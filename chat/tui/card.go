@@ -204,12 +204,6 @@ func (c *card) position(m *model) row {
 // isQuestion reports whether the card is a question of the agent.
 func (c *card) isQuestion() bool { return c.stored.Pending.Type == approval.TypeQuestion }
 
-// isIrreversible reports whether an approval has to be confirmed by a word.
-func (c *card) isIrreversible() bool {
-	p := c.stored.Pending
-	return !c.isQuestion() && p.Reversibility != approval.Reversible && p.Reversibility != approval.Partial
-}
-
 func (m *model) cardKeys() []string {
 	c, k := m.card, m.Keys
 	switch {
@@ -324,7 +318,7 @@ func (m *model) decisionKey(name string) tea.Cmd {
 
 // approve approves, after a confirmation if it cannot be undone.
 func (m *model) approve(c chat.Command) tea.Cmd {
-	if !m.card.isIrreversible() {
+	if !m.card.stored.Pending.CannotBeUndone() {
 		return m.decide(c)
 	}
 	m.dialog = m.wordDialog(c)
