@@ -27,9 +27,6 @@ func (v *view) ready() {
 
 // only leaves out what is not shown here.
 func (v *view) only(waiting []approval.StoredPending) []approval.StoredPending {
-	if v.Next && v.Only.ID == "" && len(waiting) > 0 {
-		v.Only = waiting[0].Key()
-	}
 	if v.Only.ID == "" {
 		return waiting
 	}

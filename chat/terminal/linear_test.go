@@ -195,28 +195,17 @@ func TestLinearSaysWhetherADaemonRuns(t *testing.T) {
 
 // With one request only, it ends once that one needs no decision.
 func TestLinearOnlyOne(t *testing.T) {
-	for name, only := range map[string]func(*Channel){
-		"once": func(c *Channel) { c.Only = request(second).Key() },
-		"next": func(c *Channel) { c.Next = true },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := &fakeGate{waiting: []approval.StoredPending{reversible(second)}}
-				if name == "once" {
-					h.waiting = append(h.waiting, reversible(first))
-				}
-				var c *Channel
-				s := start(t, h, linear, only, func(x *Channel) { c = x })
-				s.waitFor("Approve or deny beef0000?")
-				s.do(func() { s.waiting = append(s.waiting, reversible("cafe000000000000")) })
-				s.changes <- approval.Key{}
-				s.typeLine("approve beef0000")
-				require.NoError(t, <-s.done)
-				s.done <- nil
-				require.Equal(t, second, c.Only.ID)
-				require.NotContains(t, s.String(), "cafe0000")
-				require.NotContains(t, s.String(), "a7f3b2c1")
-			})
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, &fakeGate{waiting: []approval.StoredPending{reversible(second), reversible(first)}}, linear, func(c *Channel) {
+			c.Only = request(second).Key()
 		})
-	}
+		s.waitFor("Approve or deny beef0000?")
+		s.do(func() { s.waiting = append(s.waiting, reversible("cafe000000000000")) })
+		s.changes <- approval.Key{}
+		s.typeLine("approve beef0000")
+		require.NoError(t, <-s.done)
+		s.done <- nil
+		require.NotContains(t, s.String(), "cafe0000")
+		require.NotContains(t, s.String(), "a7f3b2c1")
+	})
 }

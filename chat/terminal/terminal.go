@@ -85,7 +85,6 @@ type Channel struct {
 
 	Linear bool         // see the package
 	Only   approval.Key // shows only this request, and ends once it needs no decision. The zero Key: all
-	Next   bool         // sets Only to the oldest request
 	Served func() bool  // a daemon runs what is approved. nil: this process does
 
 	Log   func(error) // errors that the approver cannot fix; may be nil
@@ -211,7 +210,7 @@ func (v *view) welcome() {
 	switch {
 	case v.In == nil:
 		v.print(plain, v.messages.NoInput)
-	case v.Only.ID == "" && !v.Next:
+	case v.Only.ID == "":
 		v.print(plain, v.messages.Welcome)
 	}
 }

@@ -257,7 +257,7 @@ func (m *model) cardKey(name string) tea.Cmd {
 
 // leaveCard goes back to the list, or ends the UI if it was started for this request.
 func (m *model) leaveCard() tea.Cmd {
-	if m.Only.ID != "" || m.Next {
+	if m.Only.ID != "" {
 		return tea.Quit
 	}
 	m.card = nil
