@@ -381,8 +381,11 @@ func (m *model) replied(r repliedMsg) tea.Cmd {
 	m.deciding = false
 	m.log(r.reply.Err)
 	attr, text := plain, cmp.Or(r.reply.Text, m.NotUnderstood)
-	if r.reply.Acted {
+	switch {
+	case r.reply.Acted:
 		attr = good
+	case r.reply.Err != nil:
+		attr, text = bad, text+"\n"+chat.Escape(firstLine(r.reply.Err.Error()))
 	}
 	m.say(attr, text)
 	if r.reply.Acted && m.Only.ID != "" {
