@@ -46,7 +46,13 @@ public_sink = false
 reversibility = "irreversible"
 handler = { kind = "command", argv = ["/bin/echo", "posted"] }
 [[rules]]
-match = { action_type = "*" }
+match = { tool = "say" }
+outcome = "ask"
+[[rules]]
+match = { tool = "break" }
+outcome = "ask"
+[[rules]]
+match = { tool = "post" }
 outcome = "ask"
 `
 
