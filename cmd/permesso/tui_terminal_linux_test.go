@@ -37,6 +37,8 @@ public_source = false
 secret_data = false
 public_sink = false
 reversibility = "reversible"
+verb = "break"
+summary = "{what}"
 handler = { kind = "command", argv = ["/bin/false"] }
 [tools.post]
 dangerous_writes = true
@@ -44,6 +46,8 @@ public_source = false
 secret_data = false
 public_sink = false
 reversibility = "irreversible"
+verb = "post"
+summary = "{what}"
 handler = { kind = "command", argv = ["/bin/echo", "posted"] }
 [[rules]]
 match = { tool = "say" }
@@ -419,4 +423,3 @@ func (f *faultRig) verifyFullTUI(id string, on *disk) {
 	r.press("q")
 	require.Equal(t, console.ExitRefused, r.exit(), "%s", r.String())
 }
-
