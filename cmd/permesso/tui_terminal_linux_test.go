@@ -176,7 +176,7 @@ func TestTUILinear(t *testing.T) {
 	r.pressUntil("1\n", "write the request's id before the code")
 	second, shortSecond := h.submitted("post", "the news")
 	r.await(t, shortSecond+" · home · post")
-	r.pressUntil("approve "+short+"\n", "Approved: say hello")
+	r.pressUntil("approve "+short+"\n", "Approved: say")
 	require.Equal(t, approval.StatusApproved, h.response(first).Status)
 	r.await(t, "Approve or deny "+shortSecond+"?")
 	r.pressUntil(shortSecond+" 1\n", "Type the id again: "+shortSecond)
@@ -308,10 +308,10 @@ func TestTUIWithoutADaemon(t *testing.T) {
 			d.kill()
 			r.await(t, "The daemon is not running")
 			if linear {
-				r.pressUntil("approve "+short+"\n", "Approved: say hello")
+				r.pressUntil("approve "+short+"\n", "Approved: say")
 			} else {
 				r.press("\r")
-				r.pressUntil("a", "Approved: say hello")
+				r.pressUntil("a", "Approved: say")
 			}
 			require.NoFileExists(t, filepath.Join(h.agent.Responses, id+".json"))
 			h.serve().awaitLog(`"serving"`)
