@@ -205,6 +205,12 @@ func (p *Pending) Offer(s Scope) (o Offer, ok bool) {
 	return Offer{}, false
 }
 
+// CannotBeUndone reports whether a person has to confirm an approval: the action cannot be undone, or it is not known
+// whether it can.
+func (p *Pending) CannotBeUndone() bool {
+	return p.Type != TypeQuestion && p.Reversibility != Reversible && p.Reversibility != Partial
+}
+
 // IsNamed reports whether a person who types digits means p: the beginning of its short
 // id, or of its id (see BeginsID), unless that could be the short id of another request.
 func (p *Pending) IsNamed(typed string) bool {

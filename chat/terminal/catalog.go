@@ -21,6 +21,9 @@ type messages struct {
 	NoProposal     string
 	SeeLog         string
 	Leave          string
+
+	// of the linear mode
+	LinearHelp, AskAction, AskAnswer, Confirm, NotConfirmed, NameCode, LineIgnored, NotServed, ServedAgain string
 }
 
 func catalog(language string) *messages { return chat.Messages[messages](language, "terminal") }

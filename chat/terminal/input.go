@@ -41,6 +41,9 @@ type keys struct {
 	part      []byte    // the beginning of a key
 	card      int       // counts the cards that were drawn
 	suspended bool      // no key counts
+	cooked    bool      // lines come complete: what counts was typed after settle
+	settling  bool      // a card was drawn, and settle was not called yet
+	lost      bool      // text was dropped since the last card
 	from      time.Time // a key that was read earlier does not count
 	typed     bool      // the line has characters
 	cut       bool      // the beginning of the line was dropped, so its rest must not count
@@ -68,9 +71,20 @@ func (k *keys) draw(show func(lost bool)) {
 	defer k.mu.Unlock()
 	lost := k.drop()
 	show(lost)
+	k.lost, k.settling = false, k.cooked
 	k.discard()
 	k.from = k.now().Add(settleTime)
 	k.arrived.Signal()
+}
+
+// settle drops what was typed until now: of a line that is read later, it is not known when it was begun. lost says
+// whether there was any since the last card.
+func (k *keys) settle() (lost bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.discard()
+	k.settling = false
+	return k.lost
 }
 
 // suspend drops the line that was being typed, and all that is read until resume.
@@ -111,6 +125,7 @@ func (k *keys) discard() {
 // ignore is for keys that are dropped. The rest of their line must not count by itself:
 // of "no, not 1" only the 1 might be left.
 func (k *keys) ignore(b []byte) {
+	k.lost = k.lost || bytes.ContainsFunc(b, unicode.IsPrint)
 	if i := bytes.LastIndexAny(b, "\r\n"); i >= 0 {
 		k.cut, b = false, b[i+1:]
 	}
@@ -130,7 +145,7 @@ func (k *keys) take(read func() ([]byte, error)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	b, err := read()
-	if k.suspended || k.now().Before(k.from) {
+	if k.suspended || k.settling || k.now().Before(k.from) {
 		k.ignore(b)
 		return err
 	}

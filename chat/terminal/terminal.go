@@ -18,6 +18,14 @@
 // read. Earlier keys are dropped, and a new card empties the line. An id that is typed
 // must be that of a card that was drawn here, and each decision carries the digest of
 // the card.
+//
+// # Linear mode
+//
+// For screen readers, and for terminals that cannot place the cursor: lines are added and nothing else, and a line is
+// read in the terminal's own mode. A new request is one line; its card is shown when no other needs a decision, or when
+// its id is typed. A decision names its request: approve <id>, deny <id>, or an id and a code. When a card is shown, and
+// again 400 ms later, all that was typed is dropped, and so is the rest of a line that was begun. An approval that cannot
+// be undone is asked for once more.
 package terminal
 
 import (
@@ -75,6 +83,10 @@ type Channel struct {
 	// proposed.
 	ProposeRule func(ctx context.Context, k approval.Key) (chat.Proposal, error)
 
+	Linear bool         // see the package
+	Only   approval.Key // shows only this request, and ends once it needs no decision. The zero Key: all
+	Served func() bool  // a daemon runs what is approved. nil: this process does
+
 	Log   func(error) // errors that the approver cannot fix; may be nil
 	Ended func()      // called once, when In has ended; may be nil
 
@@ -115,6 +127,12 @@ type view struct {
 	pauseLines      map[string]string                       // last pause line of each workspace
 	text            strings.Builder                         // not written yet
 	revealed        bool                                    // the alternate screen is shown
+	listed          map[approval.Key]approval.StoredPending // shown as a line, in linear mode
+	asked           *question                               // the last line has to be confirmed
+	began           bool                                    // the pending requests were read
+	down            bool                                    // no daemon runs
+	replying        bool                                    // what is printed replies to a line
+	ended           bool                                    // Only needs no decision
 	err             error                                   // of Out
 }
 
@@ -122,7 +140,7 @@ func (c *Channel) newView() *view {
 	v := &view{
 		Channel: c, workspaces: c.Workspaces, style: c.Style, messages: catalog(c.Style.Language),
 		shown: map[approval.Key]approval.StoredPending{}, decidedHere: map[approval.Key]bool{},
-		pauseLines: map[string]string{},
+		pauseLines: map[string]string{}, listed: map[approval.Key]approval.StoredPending{},
 	}
 	v.keys = newKeys(v.now)
 	v.settled = time.NewTimer(settleTime)
@@ -151,13 +169,9 @@ func (c *Channel) Run(ctx context.Context) error {
 	defer tick.Stop()
 
 	changes := c.Changes
-	welcome := v.messages.Welcome
-	if v.In == nil {
-		welcome = v.messages.NoInput
-	}
-	v.print(plain, welcome)
+	v.welcome()
 	v.update(ctx)
-	for v.flush(); v.err == nil; v.flush() {
+	for v.flush(); v.err == nil && !v.ended; v.flush() {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -171,7 +185,7 @@ func (c *Channel) Run(ctx context.Context) error {
 		case <-tick.C:
 			v.update(ctx)
 		case <-v.settled.C:
-			v.prompt(true)
+			v.ready()
 		case s := <-signals:
 			v.signal(s)
 		case l, open := <-lines:
@@ -182,11 +196,23 @@ func (c *Channel) Run(ctx context.Context) error {
 				v.inputEnded()
 				continue
 			}
+			v.replying = true
 			v.line(ctx, l)
+			v.flush()
+			v.replying = false
 			v.update(ctx)
 		}
 	}
 	return v.err
+}
+
+func (v *view) welcome() {
+	switch {
+	case v.In == nil:
+		v.print(plain, v.messages.NoInput)
+	case v.Only.ID == "":
+		v.print(plain, v.messages.Welcome)
+	}
 }
 
 // open starts to read lines. stop ends that and restores the terminal.
@@ -202,17 +228,21 @@ func (v *view) open(signals chan<- os.Signal) (lines <-chan input, stop func(), 
 	if v.tty == nil {
 		source = v.keys.readFrom(v.In)
 	} else {
+		v.tty.cooked = v.Linear
 		if err := v.tty.enter(); err != nil {
 			return nil, nil, errors.Join(err, v.tty.close())
 		}
-		source, screen = v.tty.readInto(v.keys), v.Out
+		source = v.tty.readInto(v.keys)
+		if !v.Linear {
+			screen = v.Out
+		}
 		signal.Notify(signals, syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH)
 	}
 	editor := term.NewTerminal(struct {
 		io.Reader
 		io.Writer
 	}{v.keys, screen}, noCard)
-	if v.tty != nil {
+	if v.tty != nil && !v.Linear {
 		_ = editor.SetSize(v.tty.size())
 		v.editor.Store(editor)
 	}
@@ -258,7 +288,7 @@ func (v *view) signal(s os.Signal) {
 		v.keys.suspend() // what is typed while this process is stopped is read before SIGCONT is
 		v.tty.leave()
 		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // as SIGTSTP does by default
-	case s == syscall.SIGCONT && editor != nil:
+	case s == syscall.SIGCONT && (editor != nil || v.Linear):
 		v.tty.leave() // the shell may have changed the mode
 		v.keys.resume()
 		if v.err = v.tty.enter(); v.err == nil && v.current != nil {
@@ -310,14 +340,11 @@ func (v *view) update(ctx context.Context) {
 	slices.SortStableFunc(waiting, func(a, b approval.StoredPending) int {
 		return a.Pending.Timestamp.Compare(b.Pending.Timestamp)
 	})
+	waiting = v.only(waiting)
+	v.served()
 	v.pauses()
 	v.settle(ctx, waiting)
-	for _, w := range waiting {
-		if !v.drawn(w) {
-			v.draw(w)
-		}
-	}
-	v.drawNext(waiting)
+	v.show(waiting)
 }
 
 // drawNext draws a card that still waits, if there is no current one.
@@ -343,7 +370,11 @@ func (v *view) drawn(w approval.StoredPending) bool {
 func (v *view) draw(w approval.StoredPending) {
 	v.flush()
 	v.shown[w.Key()], v.current = w, &w
+	delete(v.listed, w.Key())
 	v.card(w)
+	if v.Linear {
+		v.ask(w.Pending)
+	}
 	v.keys.draw(func(lost bool) {
 		if lost {
 			v.print(dim, v.messages.LineDropped)
@@ -357,7 +388,9 @@ func (v *view) draw(w approval.StoredPending) {
 // dropCurrent removes the current card: no code applies until the next one is drawn.
 func (v *view) dropCurrent() {
 	v.current = nil
-	v.settled.Stop()
+	if !v.Linear { // there the time of a question may run
+		v.settled.Stop()
+	}
 	v.prompt(false)
 }
 
@@ -386,11 +419,13 @@ func (v *view) settle(ctx context.Context, waiting []approval.StoredPending) {
 	}
 	var gone []approval.Key
 	shortIDs := map[approval.Key]string{}
-	for k, w := range v.shown {
-		if now[k] != w.SHA256 {
-			gone = append(gone, k)
-			shortIDs[k] = w.Pending.ShortID
-			delete(v.shown, k)
+	for _, known := range []map[approval.Key]approval.StoredPending{v.shown, v.listed} {
+		for k, w := range known {
+			if now[k] != w.SHA256 {
+				gone = append(gone, k)
+				shortIDs[k] = w.Pending.ShortID
+				delete(known, k)
+			}
 		}
 	}
 	stillWaiting := false
@@ -458,7 +493,7 @@ func (v *view) card(w approval.StoredPending) {
 	v.print(plain, c.Changes...)
 	v.sentences(dim, c.Prose...)
 	v.sentences(warn, c.Blocked)
-	if w.Pending.Type == approval.TypeQuestion {
+	if w.Pending.Type == approval.TypeQuestion && !v.Linear {
 		c.Menu[len(c.Menu)-1] = v.messages.Answer // there is no message to reply to
 	}
 	v.sentences(plain, c.Menu...)
@@ -506,8 +541,11 @@ func (v *view) line(ctx context.Context, l input) {
 	case utf8.RuneCountInString(l.text) >= maxLine:
 		v.print(warn, v.messages.LineTooLong)
 		return
+	case v.Linear && (strings.EqualFold(text, "q") || strings.EqualFold(text, "quit")):
+		v.inputEnded()
+		return
 	case strings.EqualFold(text, "help"):
-		v.print(plain, v.messages.Help)
+		v.print(plain, v.help())
 		return
 	case strings.EqualFold(text, "reveal") && v.Reveal != nil && v.current != nil:
 		v.reveal(ctx)
@@ -520,10 +558,22 @@ func (v *view) line(ctx context.Context, l input) {
 		From: v.Person, Via: "terminal", Text: text, Workspaces: v.workspaces,
 		Card: v.current, Implicit: true, Language: v.style.Language,
 	}
+	if v.Linear {
+		m.Card = nil
+		v.linearLine(ctx, m)
+		return
+	}
 	if v.drawFirst(ctx, m.Command()) {
 		return
 	}
 	v.handle(ctx, m)
+}
+
+func (v *view) help() string {
+	if v.Linear {
+		return v.messages.LinearHelp
+	}
+	return v.messages.Help
 }
 
 // drawFirst draws the card that a command names, if that was not drawn here yet: the
@@ -550,12 +600,14 @@ func (v *view) drawFirst(ctx context.Context, c chat.Command) bool {
 func (v *view) handle(ctx context.Context, m chat.Message) {
 	ic := *v.Interceptor
 	ic.Local = v.style.Local
-	if f, ok := ic.Viewer, ic.Viewer != nil; ok {
+	if f, ok := ic.Viewer, ic.Viewer != nil && m.Command().Kind != chat.Pending; ok {
 		ic.Viewer = drawnOnly{f, v}
 	}
 	reply := ic.Handle(ctx, m)
 	v.log(ctx, reply.Err)
 	switch {
+	case reply.Ignore && v.Linear && isCode(m.Text):
+		v.print(warn, v.messages.NameCode)
 	case reply.Ignore && m.Card == nil && isCode(m.Text):
 		v.print(warn, v.messages.NoCard)
 	case reply.Ignore:
@@ -640,11 +692,16 @@ func (v *view) print(h attribute, lines ...string) {
 // flush writes what was printed, at once: a card is never torn. Nothing is written on the
 // alternate screen, which keeps no history.
 func (v *view) flush() {
-	if v.text.Len() > 0 {
-		v.leave()
-		v.write(v.text.String())
-		v.text.Reset()
+	text := v.text.String()
+	if text == "" {
+		return
 	}
+	v.leave()
+	if v.Linear && !v.replying && text[0] != '\n' {
+		text = "\n" + text // a line may have been begun
+	}
+	v.write(text)
+	v.text.Reset()
 }
 
 // write writes above the line that is being typed, and draws that line again.

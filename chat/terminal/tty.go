@@ -16,6 +16,8 @@ import (
 type tty struct {
 	fd   int
 	wake [2]*os.File // closing the second ends wait
+	// cooked keeps the terminal's mode: it passes on complete lines.
+	cooked bool
 
 	mu      sync.Mutex
 	saved   *term.State // the mode before enter; nil: unchanged
@@ -41,7 +43,7 @@ func (t *tty) enter() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.entered = time.Now()
-	if group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP); t.saved != nil || err == nil && group != unix.Getpgrp() {
+	if t.saved != nil || t.cooked || !t.inForeground() {
 		return nil
 	}
 	saved, err := term.MakeRaw(t.fd)
@@ -65,10 +67,16 @@ func (t *tty) leave() {
 	if t.saved == nil {
 		return
 	}
-	if group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP); err == nil && group == unix.Getpgrp() {
+	if t.inForeground() {
 		_ = term.Restore(t.fd, t.saved)
 	}
 	t.saved = nil
+}
+
+// inForeground reports whether this process may change the mode.
+func (t *tty) inForeground() bool {
+	group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
+	return err != nil || group == unix.Getpgrp()
 }
 
 // size is the size of the window, 80×24 if it is unknown.
@@ -147,6 +155,10 @@ func (t *tty) read() ([]byte, error) {
 
 // drain reads out what waits.
 func (t *tty) drain() (all []byte) {
+	if t.cooked {
+		defer t.passKeys(false)
+		t.passKeys(true)
+	}
 	for {
 		b, err := t.read()
 		if err != nil || len(b) == 0 {
@@ -154,6 +166,20 @@ func (t *tty) drain() (all []byte) {
 		}
 		all = append(all, b...)
 	}
+}
+
+// passKeys makes the terminal pass on each key, also those of a line that was begun, or again complete lines.
+func (t *tty) passKeys(on bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	mode, err := unix.IoctlGetTermios(t.fd, getMode)
+	if err != nil || !t.inForeground() {
+		return
+	}
+	if mode.Lflag |= unix.ICANON; on {
+		mode.Lflag &^= unix.ICANON
+	}
+	_ = unix.IoctlSetTermios(t.fd, setMode, mode)
 }
 
 // close is for a terminal that is not read from.
@@ -171,7 +197,7 @@ func canStop() bool {
 
 // readInto passes on keys until stop, and then closes t.
 func (t *tty) readInto(k *keys) (stop func()) {
-	k.drain = t.drain
+	k.drain, k.cooked = t.drain, t.cooked
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

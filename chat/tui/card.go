@@ -265,11 +265,6 @@ func (c *card) position(m *model) row {
 // isQuestion reports whether the card is a question of the agent.
 func (c *card) isQuestion() bool { return c.stored.Pending.Type == approval.TypeQuestion }
 
-// isIrreversible reports whether an approval has to be confirmed by a word.
-func isIrreversible(p *approval.Pending) bool {
-	return p.Type != approval.TypeQuestion && p.Reversibility != approval.Reversible && p.Reversibility != approval.Partial
-}
-
 func (m *model) cardKeys() []string {
 	c, k := m.card, m.Keys
 	switch {
@@ -334,7 +329,7 @@ func (m *model) cardKey(name string) tea.Cmd {
 
 // leaveCard goes back to the list, or ends the UI if it was started for this request.
 func (m *model) leaveCard() tea.Cmd {
-	if m.Only.ID != "" || m.Next {
+	if m.Only.ID != "" {
 		return tea.Quit
 	}
 	m.card = nil
@@ -407,7 +402,7 @@ func (m *model) decisionKey(name string) tea.Cmd {
 // approve approves, after a confirmation if it cannot be undone. pattern is what code 6 remembers instead of the same
 // request.
 func (m *model) approve(c chat.Command, pattern string) tea.Cmd {
-	if !isIrreversible(m.card.stored.Pending) {
+	if !m.card.stored.Pending.CannotBeUndone() {
 		return m.decideWith(c, pattern)
 	}
 	m.dialog = m.wordDialog(func() tea.Cmd { return m.decideWith(c, pattern) })

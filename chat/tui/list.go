@@ -182,7 +182,7 @@ func (m *model) entryRow(e *entry, current bool) row {
 	case e.settled:
 		how := strings.TrimPrefix(e.how, short+" · ")
 		return row{dim, lead + "  " + strings.Join([]string{short, cmp.Or(how, "…"), m.style.Brief(e.stored.Pending)}, " · ")}
-	case isIrreversible(e.stored.Pending):
+	case e.stored.Pending.CannotBeUndone():
 		lead += "! "
 	default:
 		lead += "  "

@@ -49,7 +49,7 @@ type model struct {
 	paused        string // what is paused; "": nothing
 	said          line   // the last reply
 	deciding      bool
-	ended         approval.Key // decided, with Only or Next
+	ended         approval.Key // decided, with Only
 }
 
 func newModel(ctx context.Context, u *UI) *model {
@@ -142,8 +142,6 @@ func (m *model) update(s stateMsg) tea.Cmd {
 	switch {
 	case first && m.Only.ID != "":
 		cmds = append(cmds, m.open(m.Only))
-	case m.Next && m.card == nil && len(s.Waiting) > 0:
-		cmds = append(cmds, m.open(s.Waiting[0].Key()))
 	case m.card != nil && m.card.changedBy(s.Waiting, m.style):
 		cmds = append(cmds, m.readCard(m.card.key))
 	}
@@ -174,7 +172,7 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	name := k.String()
 	switch {
 	case name == "ctrl+c":
-		return tea.Quit
+		return tea.Interrupt
 	case name == "ctrl+z":
 		return tea.Suspend
 	case name == "ctrl+l":
@@ -460,11 +458,14 @@ func (m *model) replied(r repliedMsg) tea.Cmd {
 	m.deciding = false
 	m.log(r.reply.Err)
 	attr, text := plain, cmp.Or(r.reply.Text, m.NotUnderstood)
-	if r.reply.Acted {
+	switch {
+	case r.reply.Acted:
 		attr = good
+	case r.reply.Err != nil:
+		attr, text = bad, text+"\n"+chat.Escape(firstLine(r.reply.Err.Error()))
 	}
 	m.say(attr, text)
-	if r.reply.Acted && (m.Only.ID != "" || m.Next) {
+	if r.reply.Acted && m.Only.ID != "" {
 		m.ended = r.key
 	}
 	if m.card == nil || m.card.key != r.key {

@@ -45,7 +45,6 @@ type UI struct {
 	// Reveal returns a request to show what its card masks. The audit log has it before. nil: nothing is revealed.
 	Reveal func(ctx context.Context, k approval.Key) (*approval.StoredPending, error)
 	Only   approval.Key // shows only this request, and ends after it. The zero Key: all
-	Next   bool         // ends after the first request that was decided
 	Quiet  bool         // no bell, no title, no notifications
 	Log    func(error)  // errors that the person cannot fix; may be nil
 
@@ -62,32 +61,34 @@ const frames = 16
 // retryDelay is the time between two tries to reach the gate.
 const retryDelay = time.Second
 
-// Run shows the UI until the person leaves it or ctx ends. It returns the request that was decided, with Only or Next.
-func (u *UI) Run(ctx context.Context) (decided approval.Key, err error) {
+// ErrInterrupted is the error of Run after Ctrl-C.
+var ErrInterrupted = tea.ErrInterrupted
+
+// Run shows the UI until the person leaves it or ctx ends. Ctrl-C is ErrInterrupted.
+func (u *UI) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithInput(u.In), tea.WithOutput(u.Out), tea.WithEnvironment(u.Env), tea.WithFPS(frames)}
 	if !u.Color {
 		options = append(options, tea.WithColorProfile(colorprofile.ASCII))
 	}
-	m := newModel(ctx, u)
-	p := tea.NewProgram(m, options...)
-	go u.follow(ctx, p)
-	_, err = p.Run()
-	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil || errors.Is(err, tea.ErrInterrupted) {
-		err = nil
+	p := tea.NewProgram(newModel(ctx, u), options...)
+	go Follow(ctx, u.Requests, func(s State, err error) { p.Send(stateMsg{s, err}) })
+	_, err := p.Run()
+	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
+		return nil
 	}
-	return m.ended, err
+	return err
 }
 
-// follow sends what waits to the program, after each change.
-func (u *UI) follow(ctx context.Context, p *tea.Program) {
+// Follow sends what waits, after each change, until ctx ends.
+func Follow(ctx context.Context, from requests, send func(State, error)) {
 	for at := int64(0); ctx.Err() == nil; {
-		s, err := u.Requests.Follow(ctx, at)
+		s, err := from.Follow(ctx, at)
 		if ctx.Err() != nil {
 			return
 		}
-		p.Send(stateMsg{s, err})
+		send(s, err)
 		if at = s.At; err == nil && s.Served {
 			continue
 		}

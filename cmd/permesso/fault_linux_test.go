@@ -335,6 +335,7 @@ func testDiskFull(t *testing.T, on *disk) {
 		require.Contains(t, errs, "permesso: nothing was decided: no space left on the disk of HOME\nhint: ")
 		require.Contains(t, errs, "permesso status --disk")
 	}
+	f.verifyFullTUI(waiting, on)
 	require.Regexp(t, `space       [0-9]+ KiB free`, f.must("status", "--disk"))
 	code, out, errs := f.run("", "pause")
 	require.Equal(t, console.ExitOK, code, "a pause needs no space: %s", errs)

@@ -24,16 +24,23 @@ func (a *app) pruneCmd() *cobra.Command {
 
 func (a *app) serveCmd() *cobra.Command {
 	var script string
+	var tui bool
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the approval daemon",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			screen, err := a.screen(tui)
+			if err != nil {
+				return err
+			}
 			daemon.TuneRuntime(a.Console)
-			return daemon.Serve(cmd.Context(), a.Console, script, a.Err)
+			return daemon.Serve(cmd.Context(), a.Console, script, a.Err, screen)
 		},
 	}
 	c.Flags().StringVar(&script, "script", "", "TOML `file` that decides instead of approvers, to test agents")
+	c.Flags().BoolVar(&tui, "tui", false, "show the terminal UI on this terminal, as permesso tui does")
+	c.MarkFlagsMutuallyExclusive("script", "tui")
 	c.Flags().BoolVar(&a.UnsafeHome, "unsafe-home", false, "accept a HOME on 9p, NFS, SMB or FUSE, where acknowledged decisions can be lost")
 	_ = c.MarkFlagFilename("script", "toml") // fails only for unknown flags
 	return c

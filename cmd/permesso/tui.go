@@ -16,14 +16,15 @@ import (
 	"github.com/permesso-dev/permesso/chat/tui"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/daemon"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc"
 )
 
 // terminalUI are the flags of permesso tui.
 type terminalUI struct {
-	once        string
-	next, quiet bool
+	once                string
+	next, linear, quiet bool
 }
 
 func (a *app) tuiCmd() *cobra.Command {
@@ -34,6 +35,7 @@ func (a *app) tuiCmd() *cobra.Command {
 	}
 	c.Flags().StringVar(&t.once, "once", "", "show only the request with this `ID`, and exit as wait does once it has ended")
 	c.Flags().BoolVar(&t.next, "next", false, "show the oldest pending request, and exit as wait does once it has ended")
+	c.Flags().BoolVar(&t.linear, "linear", false, "for screen readers: lines only, and decisions name their request")
 	c.Flags().BoolVar(&t.quiet, "quiet", false, "no bell, no title, no notifications")
 	c.MarkFlagsMutuallyExclusive("once", "next")
 	_ = c.RegisterFlagCompletionFunc("once", a.completeIDs(waitingIDs))
@@ -42,37 +44,110 @@ func (a *app) tuiCmd() *cobra.Command {
 }
 
 func (a *app) tui(ctx context.Context, t terminalUI) error {
-	in, out, ok := a.Terminal()
-	if !ok || a.JSON || a.Dumb() {
-		return console.Fail(console.ExitUsage, "permesso tui --linear, or permesso pending and permesso approve", "tui needs a terminal that can place the cursor")
+	_, _, ok := a.Terminal()
+	switch {
+	case !ok || a.JSON:
+		return console.Fail(console.ExitUsage, "permesso pending lists the requests, and permesso approve decides", "tui needs a terminal")
+	case a.Dumb() && !t.linear:
+		return console.Fail(console.ExitUsage, "permesso tui --linear", "tui needs a terminal that can place the cursor")
 	}
 	g := newTUIGate(a)
-	ui := &tui.UI{
-		In: in, Out: out, Env: a.terminalEnv(), Color: a.Colors(), Requests: g, Person: home.Operator(), Workspaces: g.workspaces, Style: g.Style,
-		Next: t.next, Quiet: t.quiet, Pages: g.pages(), Reveal: g.Reveal,
-		Interceptor: &chat.Interceptor{Decider: g, Viewer: g, Revoker: tuiRevoker{g}, Zone: time.Local, Redact: home.NewRedaction(), Paused: g.paused, Local: true},
-	}
-	if err := g.do(ctx, func(c *control.Client) (err error) { // before the screen is taken: its errors are seen
-		if c.Served {
-			g.served = c // for the first screen
-		}
-		if t.once != "" {
-			ui.Only, err = find(ctx, c.Find, t.once)
-		}
-		return err
-	}); err != nil {
-		return err
-	}
-	decided, err := ui.Run(ctx)
+	only, settled, err := g.one(ctx, t)
 	switch {
 	case err != nil:
 		return err
-	case t.once == "" && !t.next:
-		return nil
-	case decided.ID == "":
-		return console.Fail(console.ExitRefused, "", "nothing was decided")
+	case settled:
+	case t.linear:
+		err = g.linear(ctx, a, only)
+	default:
+		err = g.ui(a, only, t.quiet).Run(ctx)
 	}
-	return a.ask(ctx, func(c *control.Client) error { return a.awaitRun(ctx, c, decided, untilEnd) })
+	if errors.Is(err, tui.ErrInterrupted) {
+		err = nil
+	}
+	if err != nil || only.ID == "" {
+		return err
+	}
+	return a.endOfOne(ctx, only)
+}
+
+// one finds the one request that is to be shown, before the screen is taken: its errors are seen. The zero Key: all.
+func (g *tuiGate) one(ctx context.Context, t terminalUI) (only approval.Key, settled bool, err error) {
+	err = g.do(ctx, func(c *control.Client) (err error) {
+		if c.Served {
+			g.served = c // for the first screen
+		}
+		switch {
+		case t.next:
+			s, err := g.state(ctx, c, 0)
+			if err == nil && len(s.Waiting) == 0 {
+				err = console.Fail(console.ExitRefused, "permesso tui waits for requests", "no request is pending")
+			}
+			if err == nil {
+				only = s.Waiting[0].Key()
+			}
+			return err
+		case t.once == "":
+			return nil
+		}
+		if only, err = find(ctx, c.Find, t.once); err != nil {
+			return err
+		}
+		s, err := c.Story(ctx, only, false)
+		settled = s.Decision != nil || s.Record != nil
+		return err
+	})
+	return only, settled, err
+}
+
+// endOfOne prints how a request has ended, and exits as wait does.
+func (a *app) endOfOne(ctx context.Context, k approval.Key) error {
+	return a.ask(context.WithoutCancel(ctx), func(c *control.Client) error {
+		s, err := c.Story(context.WithoutCancel(ctx), k, false)
+		switch hint := "permesso show " + approval.ShortID(k.ID) + " shows how it ends"; {
+		case err != nil:
+			return err
+		case s.Decision == nil && s.Record == nil:
+			return console.Fail(console.ExitRefused, "permesso tui --once "+approval.ShortID(k.ID)+" shows it again", "nothing was decided")
+		case s.Record == nil && !c.Served:
+			return console.Fail(console.ExitError, hint, "the decision is recorded; it takes effect when permesso serve is started")
+		}
+		return a.awaitRun(ctx, c, k, untilEnd)
+	})
+}
+
+// screen is what serve shows on its terminal: nil without --tui.
+func (a *app) screen(on bool) (daemon.Screen, error) {
+	if !on {
+		return nil, nil
+	}
+	if _, _, ok := a.Terminal(); !ok || a.JSON || a.Dumb() {
+		return nil, console.Fail(console.ExitUsage, "permesso serve", "serve --tui needs a terminal that can place the cursor")
+	}
+	return func(ctx context.Context) error {
+		g := newTUIGate(a)
+		if _, _, err := g.one(ctx, terminalUI{}); err != nil {
+			return err
+		}
+		err := g.ui(a, approval.Key{}, false).Run(ctx)
+		if errors.Is(err, tui.ErrInterrupted) {
+			return daemon.ErrStop
+		}
+		return err
+	}, nil
+}
+
+// ui is the terminal UI on this terminal.
+func (g *tuiGate) ui(a *app, only approval.Key, quiet bool) *tui.UI {
+	in, out, _ := a.Terminal()
+	return &tui.UI{
+		In: in, Out: out, Env: a.terminalEnv(), Color: a.Colors(), Requests: g, Person: home.Operator(), Workspaces: g.workspaces, Style: g.Style,
+		Interceptor: g.interceptor(), Only: only, Quiet: quiet, Pages: g.pages(), Reveal: g.Reveal,
+	}
+}
+
+func (g *tuiGate) interceptor() *chat.Interceptor {
+	return &chat.Interceptor{Decider: g, Viewer: g, Revoker: tuiRevoker{g}, Zone: time.Local, Redact: home.NewRedaction(), Paused: g.paused, Local: true}
 }
 
 // terminalEnv are the variables that describe the terminal.
@@ -95,6 +170,11 @@ type tuiGate struct {
 	served *control.Client // nil: none is connected
 	hello  control.Hello
 	pauses []ipc.Pause
+	// What was read from the files without a daemon, and when. The zero time: it is old.
+	files    tui.State
+	filesErr error
+	readAt   time.Time
+	decided  time.Time // the last decision here
 }
 
 func newTUIGate(a *app) *tuiGate {
@@ -128,22 +208,45 @@ func (g *tuiGate) do(ctx context.Context, f func(*control.Client) error) error {
 	return errors.Join(f(c), c.Close())
 }
 
+// fileInterval is the time between two times that the files are read while no daemon runs: who reads them locks them.
+const fileInterval = 10 * time.Second
+
 // Follow implements tui's requests.
 func (g *tuiGate) Follow(ctx context.Context, after int64) (s tui.State, err error) {
 	if g.served == nil {
-		if err := g.do(ctx, func(c *control.Client) (err error) {
-			s, err = g.state(ctx, c, 0)
-			if c.Served {
-				g.served = c
-			}
-			return err
-		}); err != nil || g.served == nil {
-			return s, err
+		c, err := control.OpenServed(ctx, g.Console)
+		if err != nil {
+			return g.read(ctx)
 		}
-		return s, nil
+		g.mu.Lock()
+		g.hello, g.pauses, g.readAt = c.Hello, c.Paused, time.Time{}
+		g.mu.Unlock()
+		g.served, after = c, 0
 	}
 	if s, err = g.state(ctx, g.served, after); err != nil {
 		g.served = nil
+	}
+	return s, err
+}
+
+// read reads the files, or returns what was read a short time ago.
+func (g *tuiGate) read(ctx context.Context) (s tui.State, err error) {
+	g.mu.Lock()
+	recent := time.Since(g.readAt) < fileInterval
+	s, err = g.files, g.filesErr
+	g.mu.Unlock()
+	if recent {
+		return s, err
+	}
+	began := time.Now()
+	err = g.do(ctx, func(c *control.Client) (err error) {
+		s, err = g.state(ctx, c, 0)
+		return err
+	})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.files, g.filesErr = s, err; g.decided.Before(began) { // an own decision since then: read again
+		g.readAt = time.Now()
 	}
 	return s, err
 }
@@ -182,6 +285,9 @@ func (g *tuiGate) Decide(ctx context.Context, in decide.Input) (d *approval.Deci
 		d, err = c.Decide(ctx, in)
 		return err
 	})
+	g.mu.Lock()
+	g.readAt, g.decided = time.Time{}, time.Now()
+	g.mu.Unlock()
 	return d, err
 }
 

@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unicode"
@@ -30,6 +32,51 @@ type LogWriter struct {
 	// above writes to the same terminal as out, above the line that an approver is
 	// typing. nil: write to out.
 	above atomic.Pointer[terminalchat.Channel]
+	held  heldLog
+}
+
+// maxHeld is how many lines of the log are kept while a screen is shown.
+const maxHeld = 1000
+
+// heldLog keeps the last lines while a screen is shown on their terminal.
+type heldLog struct {
+	mu      sync.Mutex
+	on      bool
+	lines   [][]byte
+	dropped int
+}
+
+// hold keeps lines for a terminal until show, which writes them.
+func (w *LogWriter) hold() (show func()) {
+	h := &w.held
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.on = console.IsTerminal(w.out)
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.dropped > 0 {
+			fmt.Fprintf(w.out, "(%d older lines of the log were dropped)\n", h.dropped)
+		}
+		for _, line := range h.lines {
+			_, _ = w.out.Write(line) // as zerolog ignores it
+		}
+		h.on, h.lines, h.dropped = false, nil, 0
+	}
+}
+
+// keep keeps a line, if lines are held.
+func (h *heldLog) keep(line []byte) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.on {
+		return false
+	}
+	if len(h.lines) == maxHeld {
+		h.lines, h.dropped = h.lines[1:], h.dropped+1
+	}
+	h.lines = append(h.lines, line)
+	return true
 }
 
 // NewLog creates a logger with level and format.
@@ -101,11 +148,15 @@ func (w *LogWriter) WriteLevel(l zerolog.Level, line []byte) (int, error) {
 	if w.console.Load() {
 		text = consoleLine(line)
 	}
+	text = escape(text)
+	if w.held.keep(text) {
+		return len(line), nil
+	}
 	out := w.out
 	if c := w.above.Load(); c != nil {
 		out = c
 	}
-	_, err := out.Write(escape(text))
+	_, err := out.Write(text)
 	return len(line), err
 }
 

@@ -61,6 +61,7 @@ type server struct {
 	mails       mailHints
 	localErrors rateLimited
 	release     func() error
+	screen      Screen                  // nil: none
 	quit        context.CancelCauseFunc // ends run
 
 	health                *home.Health
@@ -77,8 +78,15 @@ type server struct {
 	rounds map[string]int // rescans per workspace
 }
 
-// Serve runs the daemon until ctx ends.
-func Serve(ctx context.Context, a *console.Console, script string, to io.Writer) error {
+// ErrStop is the error of a Screen at which the person has told the daemon to stop.
+var ErrStop = errors.New("stop the daemon")
+
+// Screen takes the terminal that started the daemon, until the person leaves it or ctx ends. Then the terminal has what
+// it has without one.
+type Screen func(ctx context.Context) error
+
+// Serve runs the daemon until ctx ends. screen may be nil.
+func Serve(ctx context.Context, a *console.Console, script string, to io.Writer, screen Screen) error {
 	if err := home.CheckNew(a); err != nil {
 		return err
 	}
@@ -90,7 +98,8 @@ func Serve(ctx context.Context, a *console.Console, script string, to io.Writer)
 	s := &server{
 		Home: h, app: a, rounds: map[string]int{}, changes: make(chan approval.Key, 256),
 		pauseHint: make(chan struct{}, 1), configHint: make(chan struct{}, 1), hangup: make(chan os.Signal, 1),
-		mails: mailHints{StoreInbox: make(chan struct{}, 1), kindMaildir: make(chan struct{}, 1)},
+		screen: screen,
+		mails:  mailHints{StoreInbox: make(chan struct{}, 1), kindMaildir: make(chan struct{}, 1)},
 	}
 	s.channels = &channels{s: s, kinds: append(kinds(), pushKind()), configChanged: make(chan struct{}, 1)}
 	if s.script, err = readScript(a, script, h.Config); err != nil {
@@ -126,7 +135,7 @@ func Background(ctx context.Context, a *console.Console, ended func()) (stop fun
 	var log bytes.Buffer
 	served := make(chan error, 1)
 	go func() {
-		served <- Serve(ctx, a, "", zerolog.SyncWriter(&log))
+		served <- Serve(ctx, a, "", zerolog.SyncWriter(&log), nil)
 		ended()
 	}()
 	return func() error {
@@ -330,7 +339,7 @@ func (s *server) run(ctx context.Context) error {
 	case s.script != nil:
 		wg.Go(func() { s.newAnswerer().run(inner) })
 	case console.IsTerminal(s.app.In):
-		terminal.Go(func() { errs <- s.terminal(inner) })
+		terminal.Go(func() { errs <- s.takeTerminal(inner) })
 	}
 	for _, note := range s.watcher.Notes() {
 		s.log.Warn().EmbedObject(console.Advice{Err: note}).Msg(note.Error())
@@ -385,6 +394,23 @@ func (s *server) terminalInput() io.Reader {
 		return nil
 	}
 	return s.app.In
+}
+
+// takeTerminal shows the screen, if there is one, and then the channel.
+func (s *server) takeTerminal(ctx context.Context) error {
+	if s.screen != nil {
+		show := s.logWriter.hold()
+		err := s.screen(ctx)
+		show()
+		switch {
+		case errors.Is(err, ErrStop):
+			s.quit(nil)
+			return nil
+		case err != nil:
+			s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("terminal UI failed")
+		}
+	}
+	return s.terminal(ctx)
 }
 
 // terminal runs the channel on the terminal that started the daemon.
