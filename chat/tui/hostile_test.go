@@ -208,7 +208,7 @@ func (r *rig) isOpen() bool { return r.now().has(r.messages().Keys.Send) }
 func (r *rig) messages() *messages { return catalog("en") }
 
 var (
-	headerPattern   = regexp.MustCompile(`^ \d+ pending requests?$`)
+	headerPattern   = regexp.MustCompile(`^ \d+ pending requests?( +\d+ of \d+)?$`)
 	hintPattern     = regexp.MustCompile(`^(\S+ [a-z0-9 ]+|Tab .+)( · (\S+ [a-z0-9 ]+|Tab .+))*$`)
 	positionPattern = regexp.MustCompile(`^lines \d+-\d+ of \d+( · .+)?$`)
 )

@@ -457,7 +457,7 @@ func startRig(t *testing.T, width, height int, g *gate, change func(*UI, *termin
 		change(r.ui, x)
 	}
 	go func() {
-		_, r.err = r.ui.Run(ctx)
+		r.err = r.ui.Run(ctx)
 		close(x.ended)
 	}()
 	x.resize(width, height)
