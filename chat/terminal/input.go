@@ -69,9 +69,10 @@ func emptyLine() [][]byte { return [][]byte{{5}, {21}} }
 func (k *keys) draw(show func(lost bool)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	waits := slices.ContainsFunc(k.queue, func(key []byte) bool { return key[0] >= ' ' && key[0] != 0x7f })
 	lost := k.drop()
 	show(lost)
-	k.lost, k.settling = false, k.cooked
+	k.lost, k.settling = lost || waits, k.cooked
 	k.discard()
 	k.from = k.now().Add(settleTime)
 	k.arrived.Signal()
@@ -85,6 +86,14 @@ func (k *keys) settle() (lost bool) {
 	k.discard()
 	k.settling = false
 	return k.lost
+}
+
+// reportsLater reports whether settle will say that a line was dropped.
+func (k *keys) reportsLater() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.lost = k.lost || k.settling
+	return k.settling
 }
 
 // suspend drops the line that was being typed, and all that is read until resume.

@@ -25,6 +25,16 @@ func (v *view) ready() {
 	v.prompt(true)
 }
 
+// lineDropped says that a line does not count.
+func (v *view) lineDropped() {
+	switch {
+	case !v.Linear:
+		v.print(dim, v.messages.LineDropped)
+	case !v.keys.reportsLater(): // once a card is enough
+		v.print(dim, v.messages.LineIgnored)
+	}
+}
+
 // only leaves out what is not shown here.
 func (v *view) only(waiting []approval.StoredPending) []approval.StoredPending {
 	if v.Only.ID == "" {

@@ -376,7 +376,7 @@ func (v *view) draw(w approval.StoredPending) {
 		v.ask(w.Pending)
 	}
 	v.keys.draw(func(lost bool) {
-		if lost {
+		if lost && !v.Linear { // which says so when keys count
 			v.print(dim, v.messages.LineDropped)
 		}
 		v.prompt(false)
@@ -536,7 +536,7 @@ func (v *view) line(ctx context.Context, l input) {
 	case text == "":
 		return
 	case !v.keys.current(l):
-		v.print(dim, v.messages.LineDropped)
+		v.lineDropped()
 		return
 	case utf8.RuneCountInString(l.text) >= maxLine:
 		v.print(warn, v.messages.LineTooLong)

@@ -94,7 +94,7 @@ var keyPaths = []keyPath{
 	{key: "Enter", name: "on a card", presses: []string{enter, enter}, shows: "a approve"},
 	{key: "q", name: "back", presses: []string{"q"}, shows: "Enter open"},
 	{key: "q", name: "Esc", presses: []string{escape}, shows: "Enter open"},
-	{key: "h", name: "help", presses: []string{"h"}, shows: "A key counts once the card has been on the screen for 0.4 s."},
+	{key: "h", name: "help", presses: []string{"h"}, shows: "a: approve · d: deny"},
 	{key: "h", name: "a key closes the help, and does nothing else", presses: []string{"h", down}, shows: "a approve"},
 }
 
@@ -146,9 +146,9 @@ func (p keyPath) run(t *testing.T, size [2]int) {
 	}
 }
 
-// Every key of the help has a test here. Those of the list, and Ctrl-Z, have their own.
+// Every key of the help has a test here. Those of the list, of pages, and Ctrl-Z, have their own, and so have r and u.
 func TestHelpHasNoOtherKeys(t *testing.T) {
-	tested := []string{"Up", "Down", "PgUp", "PgDn", "Home", "End", "/", "Ctrl-L", "Ctrl-Z", "n", "y"}
+	tested := []string{"Up", "Down", "PgUp", "PgDn", "Home", "End", "/", "Ctrl-L", "Ctrl-Z", "n", "y", "r", "u", "H", "g", "t", "p", "! marks what cannot be undone."}
 	for _, p := range keyPaths {
 		tested = append(tested, p.key)
 	}

@@ -54,22 +54,17 @@ func sent(t *testing.T, m *model, waiting ...approval.StoredPending) string {
 	return written(m.notify(waiting))
 }
 
-// written is what a command writes at once; "later" if it waits.
+// written is what a command writes at once; "later" if it waits. It needs a bubble.
 func written(cmd tea.Cmd) string {
 	if cmd == nil {
 		return ""
 	}
-	done := make(chan tea.Msg, 1)
-	go func() { done <- cmd() }()
-	select {
-	case msg := <-done:
-		if raw, ok := msg.(tea.RawMsg); ok {
-			return fmt.Sprint(raw.Msg)
-		}
-		return "later"
-	case <-time.After(time.Second):
-		return "later"
+	began := time.Now()
+	msg := cmd()
+	if raw, ok := msg.(tea.RawMsg); ok && time.Since(began) == 0 {
+		return fmt.Sprint(raw.Msg)
 	}
+	return "later"
 }
 
 func TestNotificationBytes(t *testing.T) {
@@ -134,7 +129,10 @@ func TestNotificationsHaveOnlyTheGatesWords(t *testing.T) {
 	require.False(t, strings.ContainsFunc(field, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == ';' }), "%q", field)
 }
 
-func TestNotificationsOfWhatArrives(t *testing.T) {
+func TestNotificationsOfWhatArrives(t *testing.T) { inBubble(t, notificationsOfWhatArrives) }
+
+func notificationsOfWhatArrives(t *testing.T) {
+	t.Helper()
 	m, now := noticeModel("TERM=foot")
 	one, two, three, four := arriving(1), arriving(2), arriving(3), arriving(4)
 	require.Empty(t, sent(t, m, one), "it was there at the start")
@@ -161,7 +159,10 @@ func TestNotificationsOfWhatArrives(t *testing.T) {
 	require.Contains(t, sent(t, m, one, arriving(6)), arriving(6).Pending.ShortID, "the clock was set back")
 }
 
-func TestNotificationsWithFocus(t *testing.T) {
+func TestNotificationsWithFocus(t *testing.T) { inBubble(t, notificationsWithFocus) }
+
+func notificationsWithFocus(t *testing.T) {
+	t.Helper()
 	m, now := noticeModel("TERM=foot")
 	require.True(t, m.View().ReportFocus)
 	list := []approval.StoredPending{arriving(1)}
@@ -183,7 +184,10 @@ func TestNotificationsWithFocus(t *testing.T) {
 }
 
 // One flag turns all of it off, and who looks at one request hears of no other.
-func TestQuiet(t *testing.T) {
+func TestQuiet(t *testing.T) { inBubble(t, quiet) }
+
+func quiet(t *testing.T) {
+	t.Helper()
 	for _, change := range []func(*UI){func(u *UI) { u.Quiet = true }, func(u *UI) { u.Only = arriving(1).Key() }} {
 		m, now := noticeModel("TERM=foot")
 		change(m.UI)

@@ -202,8 +202,8 @@ func TestReadmeNamesRealCommands(t *testing.T) {
 		for _, m := range commandPattern.FindAllStringSubmatch(text, -1) {
 			sub := strings.TrimSpace(m[1] + m[2])
 			isGroup := slices.ContainsFunc(slices.Collect(maps.Keys(known)), func(path string) bool { return strings.HasPrefix(path, m[1]+" ") })
-			if !isGroup {
-				sub = m[1] // a word after it is an argument
+			if !isGroup || strings.HasPrefix(strings.TrimSpace(m[2]), "-") {
+				sub = m[1] // a word after it is an argument, or an option
 			}
 			require.True(t, known[sub] || m[3] != "" || m[1] == "completion", "%s: permesso %s", file, sub)
 		}

@@ -418,7 +418,7 @@ func (f *faultRig) verifyFullTUI(id string, on *disk) {
 
 	on.fill(0)
 	r = f.tui(t, "--once", short)
-	r.await(t, "lines 1")
+	r.await(t, "a approve")
 	r.pressUntil("d", "no space left on the disk of HOME")
 	r.press("q")
 	require.Equal(t, console.ExitRefused, r.exit(), "%s", r.String())
