@@ -359,7 +359,7 @@ func cardOn(s screen) (c shownCard) {
 			lastMarked = len(c.rows)
 		}
 	}
-	if y == len(s.rows) || s.rows[y] != "" { // a reply may follow the card
+	if y == len(s.rows) || s.rows[y] != "" && s.rows[y] != catalog("en").Wait { // a reply may follow the card
 		c.rows = c.rows[:lastMarked]
 	}
 	if i := slices.IndexFunc(s.rows, func(row string) bool { return strings.HasPrefix(row, "────") }); i >= 0 {
