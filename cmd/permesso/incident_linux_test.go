@@ -159,6 +159,7 @@ var incidentTable = []incidentRow{
 	{"tui", same("2 needs a terminal")},
 	{"tui --once {id}", same("2 needs a terminal")},
 	{"tui --next", same("2 needs a terminal")},
+	{"tui --linear", same("2 needs a terminal")},
 	{"tui tmux", same("0 bind-key P display-popup")},
 	{"status --disk", operates("0 ^journal").but(inOlder, updateCell)},
 	{"telegram setup --yes", configures("2 --workspace is required").but(inFresh, "1 no configuration file")},
@@ -220,6 +221,7 @@ var incidentTable = []incidentRow{
 	{"workspace remove x", configures("0 removed workspace x").but(inHung, "[01] workspace '?x|by another process", inFresh, "1 no configuration file")},
 	{"sweep", configures("7 another daemon serves this home").but(inFresh, noDaemonCell, inStopped, "0 processed")},
 	{"audit rotate-key", configures("7 another daemon serves this home").but(inFresh, noDaemonCell, inStopped, "0 new key")},
+	{"serve --tui", same("2 needs a terminal")},
 	{"serve", configures("7 another daemon serves this home").but(inFresh, "", inStopped, "", inOther, "", inPackaged, "6 this machine has a daemon already", inMissing, "7 another daemon")},
 	{"init --yes", same("0 kept").but(inFresh, "0 created", inOther, "0 created", inPackaged, "6 this machine has a daemon already", inBroken, "1 kept.*"+brokenFile, inMissing, "0 wrote")},
 }
