@@ -68,6 +68,7 @@ func (g *tuiGate) linear(ctx context.Context, a *app, only approval.Key) error {
 	said := ""
 	c := &terminalchat.Channel{
 		In: in, Out: out, Linear: true, Only: only, Served: f.served, Viewer: f, Records: g, Interceptor: g.interceptor(),
+		Foot:    func() string { return g.foot(ctx, f) },
 		Changes: f.changed, Person: home.Operator(), Workspaces: g.workspaces(), Style: g.Style(), Interval: time.Hour,
 		Refresh: func() ([]string, chat.Style) { return g.workspaces(), g.Style() },
 		Wrap:    func(text string) string { return console.WrapText(text, console.Width(out)) },
@@ -80,6 +81,16 @@ func (g *tuiGate) linear(ctx context.Context, a *app, only approval.Key) error {
 		},
 	}
 	return c.Run(ctx)
+}
+
+// foot is the end of a card. It is the same for all, and comes with any that waits.
+func (g *tuiGate) foot(ctx context.Context, f *followed) string {
+	waiting, err := f.Waiting(ctx, g.workspaces())
+	if err != nil || len(waiting) == 0 {
+		return ""
+	}
+	_, foot, _ := g.Story(ctx, waiting[0].Key())
+	return foot
 }
 
 // Record is for the channel: nil if the request has not ended.
