@@ -415,11 +415,8 @@ func (a *accident) faults() (found []string) {
 
 // whyWrong says why a key cannot have given a decision.
 func (a *accident) whyWrong(d asked, k *typedKey) string {
-	i, _ := slices.BinarySearchFunc(a.screens, k.at, func(s screen, at time.Time) int { return s.at.Compare(at) })
-	for i < len(a.screens) && !a.screens[i].at.After(k.at) {
-		i++
-	}
-	if i--; i < 0 {
+	i := k.screens - 1
+	if i < 0 {
 		return "typed before anything was shown"
 	}
 	c := cardOn(a.screens[i])

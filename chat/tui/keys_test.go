@@ -327,6 +327,28 @@ func TestResizeWithDialog(t *testing.T) {
 	})
 }
 
+// The size changes while a frame for the old size is on its way: that frame sets the terminal's margins for the old size.
+func TestResizeDuringAScroll(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := say("1111111111111111", strings.Repeat("one line\n", 40), approval.Reversible)
+		r := startRig(t, 80, 12, newGate(w), nil)
+		r.awaitText("1 pending request")
+		r.press(enter)
+		r.rest()
+		r.terminal.mu.Lock()
+		r.delay = func() time.Duration { return 100 * time.Millisecond }
+		r.terminal.mu.Unlock()
+		before := r.written.Len()
+		r.press(down)
+		time.Sleep(150 * time.Millisecond)
+		r.resize(80, 24)
+		r.rest()
+		require.Contains(t, r.written.String()[before:], "r\x1b[", "the frame has margins")
+		r.checkFrame("after the resize")
+		require.Contains(t, r.now().rows[1], `"one line`)
+	})
+}
+
 // On a screen that is too small for the card's keys and a row of the card nothing is decided.
 func TestTooSmall(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

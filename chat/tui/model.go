@@ -35,6 +35,7 @@ type model struct {
 	ctx           context.Context
 	style         chat.Style
 	width, height int
+	sized         bool // the terminal has said so
 	list          list
 	card          *card   // the request that is shown; nil: the list or a page
 	page          *view   // the page that is shown; nil: the list or a request
@@ -76,8 +77,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 func (m *model) handle(msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
-		m.width, m.height = msg.Width, msg.Height
-		m.layout()
+		return m.resize(msg)
 	case uv.PrimaryDeviceAttributesEvent:
 		return m.afterAnswer()
 	case settleMsg:
@@ -193,6 +193,22 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 		return m.pageKey(name)
 	}
 	return m.listKey(name)
+}
+
+// resetMargins lets the whole screen scroll, and leaves the cursor where it is.
+const resetMargins = "\x1b7\x1b[r\x1b8"
+
+// resize fits everything to another size, and draws it again: a frame for the old size may have been on its way, and the
+// renderer scrolls with margins, which end at the last row of that size.
+func (m *model) resize(size tea.WindowSizeMsg) tea.Cmd {
+	m.width, m.height = size.Width, size.Height
+	m.layout()
+	if !m.sized {
+		m.sized = true
+		return nil
+	}
+	m.barrier.shown = m.shown()
+	return tea.Sequence(tea.Raw(resetMargins), tea.ClearScreen, m.barrier.restart(m.now())) // in this order
 }
 
 // layout fits everything to the size of the screen.

@@ -50,6 +50,7 @@ type part struct {
 type typedKey struct {
 	text    string
 	at      time.Time // when it was typed
+	screens int       // how many screens there had been then
 	arrived time.Time // when the program read it
 }
 
@@ -226,6 +227,7 @@ func (x *terminal) press(keys ...string) {
 	for _, text := range keys {
 		k := &typedKey{text: text, at: time.Now()}
 		x.mu.Lock()
+		k.screens = len(x.screens)
 		x.keys = append(x.keys, k)
 		x.mu.Unlock()
 		x.send(text, k)
