@@ -253,9 +253,9 @@ func (c *card) position(m *model) row {
 		parts = append(parts, m.Loading)
 	case c.settled:
 	case !c.endShown && all > n:
-		parts = append(parts, m.ReadOn)
-	case m.barrier.silent:
-		parts = append(parts, m.Silent)
+		if textWidth(parts[0])+textWidth(" · "+m.ReadOn) <= m.width { // a says it, too
+			parts = append(parts, m.ReadOn)
+		}
 	case !m.barrier.counts(m.now()):
 		parts = append(parts, m.Wait)
 	}

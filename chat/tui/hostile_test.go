@@ -117,7 +117,9 @@ func (r *rig) readCard(check func(where string)) (rows []string) {
 		if to == of {
 			return rows
 		}
-		require.Contains(r.t, s.rows[i], "read to the end")
+		if r.emulator.Width() > 60 {
+			require.Contains(r.t, s.rows[i], "read to the end")
+		}
 		r.press("a") // off: the end was not on the screen
 		r.press("\x1b[6~")
 		r.await("the next page", func(now screen) bool { return now.String() != s.String() })
@@ -253,7 +255,7 @@ func foreignSequences(written string) (found []string) {
 			}
 		},
 		HandleEsc: func(c ansi.Cmd) {
-			if c.Intermediate() != 0 || c.Final() != 'M' {
+			if c.Intermediate() != 0 || !strings.ContainsRune("M78", rune(c.Final())) {
 				bad("ESC %c", c.Final())
 			}
 		},

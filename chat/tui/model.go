@@ -248,7 +248,7 @@ func window(rows []row, top, n int) []row {
 	return part
 }
 
-// header is the first row: what waits, and the place of the cursor. Others say what is wrong with the gate.
+// header is the first row: what waits, and the place of the cursor. Others say what is wrong.
 func (m *model) header() []row {
 	var text, place string
 	switch n := m.list.waiting(); {
@@ -269,17 +269,20 @@ func (m *model) header() []row {
 			text = m.FilterLabel + ": " + m.list.filter + " · " + text
 		}
 	}
-	rows := []row{{inverse, between(" "+text, place+" ", m.width)}}
+	var notices []line
 	if m.paused != "" && m.card == nil { // a card says so itself
-		rows = append(rows, row{warn, m.paused})
+		notices = append(notices, line{warn, m.paused, true})
 	}
 	switch {
 	case m.down != nil:
-		rows = append(rows, row{bad, chat.Format(m.NoAnswer, "why", chat.Escape(firstLine(m.down.Error())))})
+		notices = append(notices, line{bad, chat.Format(m.NoAnswer, "why", chat.Escape(firstLine(m.down.Error()))), true})
 	case m.known && !m.state.Served:
-		rows = append(rows, row{warn, m.NotServed})
+		notices = append(notices, line{warn, m.NotServed, true})
 	}
-	return rows
+	if m.card != nil && m.barrier.silent {
+		notices = append(notices, line{warn, m.Silent, true})
+	}
+	return append([]row{{inverse, between(" "+text, place+" ", m.width)}}, wrap(notices, m.width)...)
 }
 
 // place says which of n items is under the cursor.
