@@ -135,6 +135,12 @@ func TestLinearLineBegunTooEarly(t *testing.T) {
 	k.draw(func(bool) {})
 	typeAt(t, user, "do not ")
 	time.Sleep(settleTime + 50*time.Millisecond) // real time is what is tested: settle is late
+	typeAt(t, user, "approve a7f3b2c1\n")
+	require.Eventually(t, func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.lost
+	}, time.Minute, time.Millisecond, "a whole line, read before settle")
 	typeAt(t, user, "approve a7f3b2c1")
 	require.True(t, k.settle())
 	typeAt(t, user, " now\nwhole\n")

@@ -328,6 +328,9 @@ func (c shownCard) is(d shownCard) bool {
 	return c.marker == d.marker && c.dialog == d.dialog && slices.Equal(c.rows, d.rows)
 }
 
+// escapeTime is how long the reader of keys waits for the rest of a sequence. Keys behind it wait, too.
+const escapeTime = 100 * time.Millisecond
+
 // longestBlink is how long a part of a row may be missing: the renderer draws a row with a wide character again.
 const longestBlink = 100 * time.Millisecond
 
@@ -398,8 +401,12 @@ func (a *accident) faults() (found []string) {
 	for _, d := range a.decisions() {
 		var tried []string
 		ok := false
-		for _, k := range a.keys {
-			if late := d.at.Sub(k.arrived); k.arrived.IsZero() || late < 0 || late > time.Millisecond {
+		for i, k := range a.keys {
+			longest := time.Millisecond
+			if i > 0 && strings.HasPrefix(a.keys[i-1].text, escape) && k.arrived.Sub(a.keys[i-1].arrived) < escapeTime {
+				longest += escapeTime
+			}
+			if late := d.at.Sub(k.arrived); k.arrived.IsZero() || late < 0 || late > longest {
 				continue
 			}
 			why := a.whyWrong(d, k)
@@ -418,6 +425,11 @@ func (a *accident) whyWrong(d asked, k *typedKey) string {
 	i := k.screens - 1
 	if i < 0 {
 		return "typed before anything was shown"
+	}
+	for j := i - 1; j >= 0 && k.at.Sub(a.screens[j+1].at) <= longestBlink; j-- { // typed while a row was drawn again
+		if e := cardOn(a.screens[j]); e.marker != "" && e.isBlink(a.screens[i]) {
+			i = j
+		}
 	}
 	c := cardOn(a.screens[i])
 	v, known := a.versions[c.marker]

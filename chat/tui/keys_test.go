@@ -254,6 +254,23 @@ func TestNothingMoves(t *testing.T) {
 	})
 }
 
+// With a filter, too: what no longer has its text leaves the list, and the cursor stays on its request.
+func TestNothingMovesUnderTheCursorWithAFilter(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		all := many(4)
+		r := startRig(t, 80, 24, newGate(all...), nil)
+		r.awaitText("4 pending requests")
+		r.press("/")
+		r.rest()
+		r.write("text")
+		r.press(enter, down, down)
+		require.Contains(t, cursor(r.rest()), `"text C"`)
+		r.put(say(all[0].Pending.RequestID, "other", approval.Reversible))
+		require.Contains(t, cursor(r.rest()), `"text C"`)
+		require.NotContains(t, r.now().String(), "other")
+	})
+}
+
 // y copies what is shown, and only when asked.
 func TestCopy(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

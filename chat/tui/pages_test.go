@@ -180,6 +180,8 @@ func TestSecretsAreShownUntilTheCardIsLeft(t *testing.T) {
 
 	d.press("q", "enter")
 	require.NotContains(t, d.screen(), secret)
+	d.updateRevealed(revealedMsg{key: k, sha256: "another"})
+	require.NotContains(t, d.screen(), "until you leave this request", "it was replaced while it was revealed")
 	d.press("r")
 	d.gate.find(k).SHA256 = strings.Repeat("f", 64)
 	d.refresh()
