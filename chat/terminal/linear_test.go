@@ -30,7 +30,8 @@ func TestLinearCardIsComplete(t *testing.T) {
 		cards++
 		text := shown(style, p)
 		rest := strings.Split(text, "\n")
-		for line := range strings.SplitSeq(style.Card(p).String(), "\n") {
+		card := style.Card(p)
+		for _, line := range append(strings.Split(card.String(), "\n"), card.Why...) {
 			if line == "" {
 				continue
 			}

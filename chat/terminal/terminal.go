@@ -499,6 +499,9 @@ func (v *view) card(w approval.StoredPending) {
 	v.sentences(plain, c.Menu...)
 	v.some(bold, c.Typed)
 	v.sentences(dim, c.Foot)
+	if v.Linear { // there is no other place to read them
+		v.sentences(dim, c.Why...)
+	}
 }
 
 // sentences prints the lines that are not empty, wrapped. What would run is never wrapped: a line break would look

@@ -27,6 +27,7 @@ type barrier struct {
 	answers int  // of the terminal, ever
 	wanted  int  // the query that ends the step
 	silent  bool // the terminal did not answer in time
+	closed  bool // the terminal is about to be another program's: nothing is asked, and no key counts
 }
 
 type step int
@@ -51,7 +52,7 @@ type (
 
 // show begins again if something else is to be shown.
 func (b *barrier) show(what string, now time.Time) tea.Cmd {
-	if what == b.shown {
+	if b.closed || what == b.shown {
 		return nil
 	}
 	b.shown = what
@@ -59,7 +60,7 @@ func (b *barrier) show(what string, now time.Time) tea.Cmd {
 }
 
 func (b *barrier) restart(now time.Time) tea.Cmd {
-	b.step, b.began = stepWriting, now
+	b.step, b.began, b.closed = stepWriting, now, false
 	b.asked = max(b.asked, b.answers) // those were no answers
 	return tea.Batch(b.query(), tea.Tick(silence, func(time.Time) tea.Msg { return silenceMsg{now} }))
 }
@@ -67,12 +68,18 @@ func (b *barrier) restart(now time.Time) tea.Cmd {
 // lost begins again if the terminal has not answered. An answer to an earlier query could still come, and be taken for
 // one to a later query. So the card must then have been on the screen for as long as an answer may take.
 func (b *barrier) lost(m silenceMsg, now time.Time) tea.Cmd {
-	if m.began != b.began || b.answers >= b.wanted {
+	if b.closed || m.began != b.began || b.answers >= b.wanted {
 		return nil
 	}
 	b.asked, b.answers, b.silent = 0, 0, true
 	return b.restart(now)
 }
+
+// close is for the time before the terminal is another program's, until restart.
+func (b *barrier) close() { b.step, b.closed = stepWriting, true }
+
+// owed reports whether an answer is still on its way. Another program would get it.
+func (b *barrier) owed() bool { return b.answers < b.asked }
 
 func (b *barrier) query() tea.Cmd {
 	b.asked++
@@ -83,6 +90,8 @@ func (b *barrier) query() tea.Cmd {
 // answered handles an answer of the terminal.
 func (b *barrier) answered(now time.Time) tea.Cmd {
 	switch b.answers++; {
+	case b.closed:
+		return nil
 	case b.answers > b.asked: // one was typed, pasted, or for another program, and may have ended a step too early
 		return b.restart(now)
 	case b.answers < b.wanted:
@@ -107,7 +116,7 @@ func (b *barrier) answered(now time.Time) tea.Cmd {
 
 // settled handles the end of settleTime.
 func (b *barrier) settled(m settleMsg) tea.Cmd {
-	if b.step != stepSettling || m.began != b.began {
+	if b.closed || b.step != stepSettling || m.began != b.began {
 		return nil
 	}
 	b.step = stepChecking

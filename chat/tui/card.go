@@ -29,6 +29,7 @@ type card struct {
 	masks    bool   // it masks something
 	revealed string // the digest of what it shows without masks; "": it masks
 	undo     bool   // its approval gave a grant
+	undone   bool   // … which was revoked here
 }
 
 // storyMsg is a request as it was read, rendered.
@@ -161,13 +162,13 @@ func (m *model) updateCard(s storyMsg) tea.Cmd {
 	if !s.story.Exists() {
 		m.say(warn, chat.Format(m.NoRequest, "id", chat.Escape(approval.ShortID(s.key.ID))))
 		if m.Only == s.key {
-			return tea.Quit
+			return m.leave(tea.Quit)
 		}
 		m.card, m.dialog = nil, nil
 		return nil
 	}
 	c.settled, c.final = s.story.Decision != nil || s.story.Record != nil, s.story.Record != nil
-	c.offers, c.masks, c.undo = s.offers, s.masks, m.gave(s.story)
+	c.offers, c.masks, c.undo = s.offers, s.masks, m.gave(s.story) && !c.undone
 	lines := s.lines
 	if c.settled {
 		m.dialog = nil
@@ -182,8 +183,8 @@ func (m *model) updateCard(s storyMsg) tea.Cmd {
 	}
 	c.stored, c.pause, c.loaded = approval.StoredPending{Pending: s.story.Pending, SHA256: s.story.SHA256}, s.pause, true
 	switch {
-	case c.final && m.ended == s.key:
-		return tea.Quit
+	case c.final && m.Only == s.key:
+		return m.leave(tea.Quit)
 	case s.at != m.state.At && c.changedBy(m.state.Waiting, m.style): // it was replaced while it was read
 		return m.readCard(s.key)
 	}
@@ -252,7 +253,7 @@ func (c *card) position(m *model) row {
 	case !c.loaded:
 		parts = append(parts, m.Loading)
 	case c.settled:
-	case !c.endShown && all > n:
+	case !c.endShown && all > n && m.said.text != m.ReadOn:
 		if textWidth(parts[0])+textWidth(" · "+m.ReadOn) <= m.width { // a says it, too
 			parts = append(parts, m.ReadOn)
 		}
@@ -267,15 +268,19 @@ func (c *card) isQuestion() bool { return c.stored.Pending.Type == approval.Type
 
 func (m *model) cardKeys() []string {
 	c, k := m.card, m.Keys
+	end := []string{k.Next, k.Copy, k.Back}
+	if m.Only.ID != "" {
+		end = []string{k.Copy, k.Quit}
+	}
 	switch {
 	case c.undo:
-		return []string{k.Undo, k.Next, k.Copy, k.Back}
+		return append([]string{k.Undo}, end...)
 	case !c.loaded || c.settled:
-		return []string{k.Next, k.Copy, k.Back}
+		return end
 	case c.isQuestion() && len(c.stored.Pending.Options) > 0:
-		return []string{k.Option, k.Answer, k.Deny, k.Reason, k.Ask, k.Next, k.Copy, k.Back, k.Help}
+		return append(append([]string{k.Option, k.Answer, k.Deny, k.Reason, k.Ask}, end...), k.Help)
 	case c.isQuestion():
-		return []string{k.Answer, k.Deny, k.Reason, k.Ask, k.Next, k.Copy, k.Back, k.Help}
+		return append(append([]string{k.Answer, k.Deny, k.Reason, k.Ask}, end...), k.Help)
 	}
 	keys := []string{k.Approve, k.Deny}
 	if c.offers[approval.Session] != "" {
@@ -287,12 +292,15 @@ func (m *model) cardKeys() []string {
 	if c.masks && m.Reveal != nil {
 		keys = append(keys, k.Reveal)
 	}
-	return append(keys, k.Text, k.Ask, k.Reason, k.Next, k.Copy, k.Back, k.Help)
+	return append(append(append(keys, k.Text, k.Ask, k.Reason), end...), k.Help)
 }
 
 // cardKey handles a key while a request is shown.
 func (m *model) cardKey(name string) tea.Cmd {
 	c, height := m.card, m.bodyHeight()
+	if m.said.text == m.ReadOn { // until something else is done
+		m.said = line{}
+	}
 	switch name {
 	case "q", "esc", "left":
 		return m.leaveCard()
@@ -330,9 +338,9 @@ func (m *model) cardKey(name string) tea.Cmd {
 // leaveCard goes back to the list, or ends the UI if it was started for this request.
 func (m *model) leaveCard() tea.Cmd {
 	if m.Only.ID != "" {
-		return tea.Quit
+		return m.leave(tea.Quit)
 	}
-	m.card = nil
+	m.card, m.said = nil, line{}
 	m.list.tidy()
 	m.list.follow(m.bodyHeight())
 	return nil
@@ -358,7 +366,7 @@ func (m *model) copyCard() tea.Cmd {
 
 // counts reports whether a key decides now: the whole screen is shown, and has been there for a while.
 func (m *model) counts() bool {
-	fits := len(m.header())+1+len(m.dialogRows())+m.footerHeight() <= m.height
+	fits := !m.tooSmall() && len(m.header())+1+len(m.dialogRows())+m.footerHeight() <= m.height
 	return fits && m.barrier.counts(m.now()) && m.card.loaded && !m.card.settled
 }
 
@@ -372,15 +380,15 @@ func (m *model) decisionKey(name string) tea.Cmd {
 	p, question := c.stored.Pending, c.isQuestion()
 	switch {
 	case name == "d":
-		return m.decide(chat.Command{Kind: chat.Menu, Code: "3"})
+		return m.decide(m.denial(""))
 	case name == "D":
-		m.dialog = m.textDialog(m.Reason, chat.Command{Kind: chat.Menu, Code: "3"})
+		m.dialog = m.textDialog(m.Reason, m.denial)
 	case name == "?":
 		m.dialog = m.questionDialog()
 	case name == "r" && c.masks && m.Reveal != nil:
 		return m.reveal()
 	case question && name == "e":
-		m.dialog = m.textDialog(m.Answer, chat.Command{Kind: chat.Free})
+		m.dialog = m.textDialog(m.Answer, m.answer)
 	case question:
 		if n, err := strconv.Atoi(name); err == nil && n > 0 && n <= len(p.Options) {
 			return m.decide(chat.Command{Kind: chat.Option, Option: n})
@@ -397,6 +405,22 @@ func (m *model) decisionKey(name string) tea.Cmd {
 		m.remember(approval.Always, approval.Commands)
 	}
 	return nil
+}
+
+// denial denies the card. A digit is an option of a question.
+func (m *model) denial(reason string) chat.Command {
+	if m.card.isQuestion() {
+		return chat.Command{Kind: chat.Deny, ID: m.card.key.ID, Text: reason}
+	}
+	return chat.Command{Kind: chat.Menu, Code: "3", Text: reason}
+}
+
+// answer answers a question, with the number of an option or with a text.
+func (m *model) answer(text string) chat.Command {
+	if n, err := strconv.Atoi(text); err == nil && n > 0 && n <= len(m.card.stored.Pending.Options) {
+		return chat.Command{Kind: chat.Option, Option: n}
+	}
+	return chat.Command{Kind: chat.Free, Text: text}
 }
 
 // approve approves, after a confirmation if it cannot be undone. pattern is what code 6 remembers instead of the same
@@ -467,7 +491,7 @@ func (m *model) rememberDialog(scope approval.Scope) *dialog {
 		pattern = chat.CommandPattern(p)
 	}
 	sentence := strings.TrimSpace(m.card.offers[scope] + ". " + m.style.OfferCount(p, scope))
-	return &dialog{name: m.Scopes[string(scope)], sentence: sentence, submit: func(string) tea.Cmd {
+	return &dialog{name: m.Scopes[string(scope)], sentence: sentence, yes: m.Keys.ApproveIt, submit: func(string) tea.Cmd {
 		return m.approve(chat.Command{Kind: chat.Menu, Code: code}, pattern)
 	}}
 }

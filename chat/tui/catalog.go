@@ -11,12 +11,12 @@ type messages struct {
 	Position, ReadOn, Wait, NoRequest      string
 	Confirm, AskAgent, Text                string
 	Reason, Note, Change, Question, Answer string
-	Silent                                 string
+	Silent, TooSmall                       string
 	NoGrant, Copied, FilterLabel, NoMatch  string
 	Place, Unchangeable                    string
 	Revealed, NotRevealed                  string
 	TooLong                                string
-	Word                                   string // that confirms what cannot be undone
+	Word, OtherWord                        string // that confirms what cannot be undone, or does not
 	Help                                   string
 	Keys                                   keyMessages
 	Titles, Empty                          map[string]string // of pages
@@ -27,7 +27,7 @@ type keyMessages struct {
 	Open, Filter, Help, Quit, Back                        string
 	Approve, Deny, Reason, Session, Always, Text, Ask     string
 	Next, Copy, Answer, Option, Act, Scroll, Send, Cancel string
-	Reveal, Undo, More                                    string
+	Reveal, Undo, More, Yes, ApproveIt                    string
 }
 
 func catalog(language string) *messages { return chat.Messages[messages](language, "tui") }

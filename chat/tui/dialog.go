@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"cmp"
 	"strings"
 	"unicode"
 
@@ -20,6 +21,7 @@ type dialog struct {
 	text     []rune
 	other    *dialog // the one that Tab shows
 	harmless bool    // it decides nothing
+	yes      string  // the hint for Enter; "": the usual one
 	submit   func(text string) tea.Cmd
 }
 
@@ -80,7 +82,11 @@ func (m *model) dialogRows() []row {
 		return nil
 	}
 	rows := m.dialog.rows(m.width)
-	keys := []string{m.Keys.Send, m.Keys.Cancel}
+	enter := m.Keys.Yes
+	if m.dialog.takesText() {
+		enter = m.Keys.Send
+	}
+	keys := []string{cmp.Or(m.dialog.yes, enter), m.Keys.Cancel}
 	if m.dialog.other != nil {
 		keys = append(keys, "Tab "+m.dialog.other.name)
 	}
@@ -117,11 +123,8 @@ func (m *model) dialogKey(k tea.KeyPressMsg) tea.Cmd {
 }
 
 // textDialog asks for the text of a command.
-func (m *model) textDialog(sentence string, c chat.Command) *dialog {
-	return &dialog{sentence: sentence, label: m.Text, submit: func(text string) tea.Cmd {
-		c.Text = text
-		return m.decide(c)
-	}}
+func (m *model) textDialog(sentence string, command func(text string) chat.Command) *dialog {
+	return &dialog{sentence: sentence, label: m.Text, submit: func(text string) tea.Cmd { return m.decide(command(text)) }}
 }
 
 // noteDialog asks for a note to the agent, or what it should do instead.
@@ -136,7 +139,7 @@ func (m *model) noteDialog() *dialog {
 		}
 		return m.approve(chat.Command{Kind: chat.Menu, Code: "4", Text: text}, "")
 	}}
-	change := m.textDialog(m.Change, chat.Command{Kind: chat.Menu, Code: "5"})
+	change := m.textDialog(m.Change, func(text string) chat.Command { return chat.Command{Kind: chat.Menu, Code: "5", Text: text} })
 	note.name, change.name = m.Scopes["note"], m.Scopes["change"]
 	note.other, change.other = change, note
 	return note
@@ -169,6 +172,7 @@ func (m *model) wordDialog(approve func() tea.Cmd) *dialog {
 		sentence: chat.Format(m.Confirm, "word", m.Word, "id", chat.Escape(short)), label: m.Text,
 		submit: func(text string) tea.Cmd {
 			if !strings.EqualFold(text, m.Word) && !strings.EqualFold(text, short) {
+				m.say(warn, chat.Format(m.OtherWord, "word", m.Word, "id", chat.Escape(short)))
 				return nil
 			}
 			return approve()

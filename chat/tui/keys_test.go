@@ -11,6 +11,7 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	uv "github.com/charmbracelet/ultraviolet"
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
@@ -48,7 +49,7 @@ var keyPaths = []keyPath{
 	{key: "a", name: "irreversible, the word", kind: "post", presses: []string{"a", "approve", enter}, verdict: approval.Approved, check: scope(approval.Once)},
 	{key: "a", name: "irreversible, the short id", kind: "post", presses: []string{"a", "57f3b2c1", enter}, verdict: approval.Approved},
 	{key: "a", name: "irreversible, Enter alone", kind: "post", presses: []string{"a", enter, enter}, shows: "This cannot be undone"},
-	{key: "a", name: "irreversible, another word", kind: "post", presses: []string{"a", "yes", enter}, shows: "This cannot be undone"},
+	{key: "a", name: "irreversible, another word", kind: "post", presses: []string{"a", "yes", enter}, shows: "That is neither approve nor 57f3b2c1"},
 	{key: "a", name: "irreversible, given up", kind: "post", presses: []string{"a", "approve", escape, enter}, shows: "a approve"},
 	{key: "d", name: "deny", presses: []string{"d"}, verdict: approval.Denied, shows: "denied by ann"},
 	{key: "D", name: "with a reason", presses: []string{"D", "not today", enter}, verdict: approval.Denied, check: func(t *testing.T, d asked) {
@@ -89,6 +90,16 @@ var keyPaths = []keyPath{
 	{key: "e", name: "answer", kind: "question", presses: []string{"e", "both of them", enter}, verdict: approval.Answered, check: func(t *testing.T, d asked) {
 		t.Helper()
 		require.Equal(t, "both of them", d.Text)
+	}},
+	{key: "e", name: "answer with a number", kind: "question", presses: []string{"e", "2", enter}, verdict: approval.Answered, check: func(t *testing.T, d asked) {
+		t.Helper()
+		require.Equal(t, "dev", d.Text)
+	}},
+	{key: "e", name: "answer with a number of no option", kind: "question", presses: []string{"e", "7", enter}, shows: "Text: 7"},
+	{key: "d", name: "a question", kind: "question", presses: []string{"d"}, verdict: approval.Denied},
+	{key: "D", name: "a question, with a reason", kind: "question", presses: []string{"D", "not now", enter}, verdict: approval.Denied, check: func(t *testing.T, d asked) {
+		t.Helper()
+		require.Equal(t, "not now", d.Feedback)
 	}},
 	{key: "a", name: "a question", kind: "question", presses: []string{"a", "s", "w", enter}, shows: "e answer"},
 	{key: "Enter", name: "on a card", presses: []string{enter, enter}, shows: "a approve"},
@@ -370,7 +381,7 @@ func TestResizeDuringAScroll(t *testing.T) {
 func TestTooSmall(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := startRig(t, 20, 4, newGate(say("1111111111111111", "hello", approval.Reversible)), nil)
-		r.awaitText("1 pending")
+		r.awaitText("The window is too")
 		r.press(enter)
 		r.rest()
 		for range 40 {
@@ -380,6 +391,7 @@ func TestTooSmall(t *testing.T) {
 		require.Empty(t, r.decisions())
 		r.resize(40, 20)
 		r.rest()
+		require.NotContains(t, r.now().String(), "The window")
 		r.press(endKey)
 		r.rest()
 		r.press("a")
@@ -426,6 +438,55 @@ func TestSuspend(t *testing.T) {
 	require.True(t, m.barrier.counts(time.Now()))
 	m.Update(tea.ResumeMsg{})
 	require.False(t, m.barrier.counts(time.Now()))
+
+	m.barrier.step = stepSettled
+	m.barrier.answers = m.barrier.asked
+	cmd = m.key(tea.KeyPressMsg{Code: 'z', Mod: tea.ModCtrl})
+	require.IsType(t, tea.SuspendMsg{}, cmd())
+	require.False(t, m.barrier.counts(time.Now()), "a key may come before the program knows that it goes on")
+	m.Update(uv.PrimaryDeviceAttributesEvent{})
+	require.False(t, m.barrier.counts(time.Now()))
+}
+
+// The terminal's answers are the UI's: whatever ends it, none is left for the shell.
+func TestLeavesNoAnswerBehind(t *testing.T) {
+	for name, keys := range map[string][]string{"list": {"q"}, "at once": {enter, "q", "q"}, "decided": {enter, "", "a", "q", "q"}, "interrupted": {enter, "\x03"}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				r := startRig(t, 80, 24, newGate(say("1111111111111111", "hello", approval.Reversible)), func(_ *UI, x *terminal) {
+					x.delay = func() time.Duration { return 60 * time.Millisecond }
+				})
+				r.awaitText("1 pending request")
+				for _, k := range keys {
+					if k == "" {
+						r.rest()
+						continue
+					}
+					r.press(k)
+					time.Sleep(300 * time.Millisecond)
+				}
+				require.True(t, r.hasEnded())
+				require.Equal(t, strings.Count(r.written.String(), queryTerminal), r.answersRead())
+			})
+		})
+	}
+}
+
+// The one request was ended by another person.
+func TestOnlyOneEndedElsewhere(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := say("1111111111111111", "hello", approval.Reversible)
+		r := startRig(t, 80, 24, newGate(w), func(u *UI, _ *terminal) { u.Only = w.Key() })
+		r.awaitText("May I say?")
+		r.gate.end(w.Key(), approval.Denied, "bob")
+		r.awaitText("denied by bob")
+		r.change(func() {
+			st := r.stories[w.Key()]
+			st.Record = &approval.Record{Status: approval.StatusDenied}
+			r.stories[w.Key()] = st
+		})
+		require.True(t, r.hasEnded())
+	})
 }
 
 // A page's item is changed after its question, which has to be on the screen.

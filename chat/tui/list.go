@@ -156,8 +156,11 @@ func (m *model) listRows(n int) []row {
 	all := m.list.visible()
 	if len(all) == 0 && m.known {
 		text := m.None
-		if m.list.filter != "" {
+		switch {
+		case m.list.filter != "":
 			text = m.NoMatch
+		case !m.state.Served: // nothing appears
+			text = ""
 		}
 		return window(wrap([]line{{dim, text, true}}, m.width), 0, n)
 	}
@@ -188,7 +191,7 @@ func (m *model) entryRow(e *entry, current bool) row {
 		lead += "  "
 	}
 	if m.width < wideList {
-		return row{attr, lead + short + " " + m.style.Brief(e.stored.Pending)}
+		return row{attr, lead + short + " " + m.style.VerbAndObject(e.stored.Pending)}
 	}
 	end := strings.LastIndex(e.text, " · ")
 	return row{attr, between(lead+e.text[:end], e.text[end+len(" · "):], m.width)}
@@ -207,7 +210,7 @@ func (m *model) listKey(name string) tea.Cmd {
 	l, height := &m.list, m.bodyHeight()
 	switch name {
 	case "q":
-		return tea.Quit
+		return m.leave(tea.Quit)
 	case "esc": // does not quit: on a slow line an arrow key may begin with it
 		l.filter = ""
 		l.move(0, height)

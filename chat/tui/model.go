@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	tea "charm.land/bubbletea/v2"
 	uv "github.com/charmbracelet/ultraviolet"
@@ -24,6 +25,7 @@ type (
 	repliedMsg struct {
 		key   approval.Key
 		reply chat.Reply
+		undo  bool // it was no decision, but revoked what one gave
 	}
 )
 
@@ -45,12 +47,12 @@ type model struct {
 	barrier       barrier
 	notifier      notifier
 	state         State
-	known         bool   // state has been read
-	down          error  // why the gate cannot be read
-	paused        string // what is paused; "": nothing
-	said          line   // the last reply
+	known         bool    // state has been read
+	leaving       tea.Cmd // what follows once the terminal owes no answer; nil: the UI goes on
+	down          error   // why the gate cannot be read
+	paused        string  // what is paused; "": nothing
+	said          line    // the last reply
 	deciding      bool
-	ended         approval.Key // decided, with Only
 }
 
 func newModel(ctx context.Context, u *UI) *model {
@@ -84,6 +86,8 @@ func (m *model) handle(msg tea.Msg) tea.Cmd {
 		return m.barrier.settled(msg)
 	case silenceMsg:
 		return m.barrier.lost(msg, m.now())
+	case leaveMsg:
+		return m.left()
 	case tea.ResumeMsg:
 		return m.barrier.restart(m.now()) // the screen was another program's
 	case stateMsg:
@@ -119,10 +123,35 @@ func (m *model) handle(msg tea.Msg) tea.Cmd {
 // afterAnswer handles an answer of the terminal to a query.
 func (m *model) afterAnswer() tea.Cmd {
 	cmd := m.barrier.answered(m.now())
+	if m.leaving != nil && !m.barrier.owed() {
+		return m.left()
+	}
 	if m.card != nil && m.barrier.onScreen() {
 		m.card.noteShown(m.bodyHeight())
 	}
 	return cmd
+}
+
+// leaveTime is how long the UI waits for answers of the terminal before it leaves it.
+const leaveTime = 500 * time.Millisecond
+
+// leaveMsg says that leaveTime is over.
+type leaveMsg struct{}
+
+// leave gives the terminal to another program, once no answer of it is on its way: a shell would take it for typed text.
+func (m *model) leave(how tea.Cmd) tea.Cmd {
+	m.barrier.close()
+	if !m.barrier.owed() {
+		return how
+	}
+	m.leaving = how
+	return tea.Tick(leaveTime, func(time.Time) tea.Msg { return leaveMsg{} })
+}
+
+// left is the end of leave.
+func (m *model) left() (how tea.Cmd) {
+	how, m.leaving = m.leaving, nil
+	return how
 }
 
 // update handles a change of what waits.
@@ -171,10 +200,14 @@ func (m *model) shown() string {
 func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	name := k.String()
 	switch {
-	case name == "ctrl+c":
+	case name == "ctrl+c" && m.leaving != nil:
 		return tea.Interrupt
+	case name == "ctrl+c":
+		return m.leave(tea.Interrupt)
+	case m.leaving != nil:
+		return nil
 	case name == "ctrl+z":
-		return tea.Suspend
+		return m.leave(tea.Suspend)
 	case name == "ctrl+l":
 		return tea.Sequence(tea.ClearScreen, m.barrier.restart(m.now())) // in this order: the card leaves the screen
 	case m.deciding:
@@ -185,7 +218,7 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 		m.helpKey(name)
 		return nil
 	case name == "h" || name == "f1":
-		m.help, m.helpTop = true, 0
+		m.help, m.helpTop, m.said = true, 0, line{}
 		return nil
 	case m.card != nil:
 		return m.cardKey(name)
@@ -237,6 +270,14 @@ func (m *model) body() []row {
 	}
 	return m.listRows(n)
 }
+
+// tooSmall reports whether a card, or a dialog with its keys, cannot be read on this screen.
+func (m *model) tooSmall() bool { return m.width < minWidth || m.height < minHeight }
+
+const (
+	minWidth  = 20
+	minHeight = 8
+)
 
 // window are n rows from top on, filled with empty ones.
 func window(rows []row, top, n int) []row {
@@ -405,6 +446,9 @@ func joinKeys(keys []string, width int) (rows []string) {
 // View implements tea.Model.
 func (m *model) View() tea.View {
 	rows := slices.Concat(m.header(), m.body(), m.dialogRows(), m.footer())
+	if m.tooSmall() {
+		rows = wrap([]line{{warn, m.TooSmall, true}}, m.width)
+	}
 	rows = rows[:min(len(rows), m.height)]
 	lines := make([]string, len(rows))
 	for i, r := range rows {
@@ -454,12 +498,12 @@ func (m *model) decide(c chat.Command) tea.Cmd { return m.decideWith(c, "") }
 
 // decideWith is decide with a command pattern to remember.
 func (m *model) decideWith(c chat.Command, pattern string) tea.Cmd {
-	m.dialog = nil
 	msg, ok := m.message(c)
-	if !ok {
+	if !ok { // the dialog keeps the text
 		m.say(warn, m.NotUnderstood)
 		return nil
 	}
+	m.dialog = nil
 	msg.Commands = pattern
 	return m.handleMessage(msg)
 }
@@ -468,8 +512,8 @@ func (m *model) decideWith(c chat.Command, pattern string) tea.Cmd {
 func (m *model) handleMessage(msg chat.Message) tea.Cmd {
 	m.deciding = true
 	m.say(dim, m.Deciding)
-	ic, key := *m.Interceptor, m.card.key
-	return func() tea.Msg { return repliedMsg{key, ic.Handle(context.WithoutCancel(m.ctx), msg)} }
+	ic, key, undo := *m.Interceptor, m.card.key, msg.Command().Kind == chat.Undo
+	return func() tea.Msg { return repliedMsg{key, ic.Handle(context.WithoutCancel(m.ctx), msg), undo} }
 }
 
 // replied shows the reply to a decision.
@@ -484,8 +528,8 @@ func (m *model) replied(r repliedMsg) tea.Cmd {
 		attr, text = bad, text+"\n"+chat.Escape(firstLine(r.reply.Err.Error()))
 	}
 	m.say(attr, text)
-	if r.reply.Acted && m.Only.ID != "" {
-		m.ended = r.key
+	if r.undo && r.reply.Err == nil && m.card != nil && m.card.key == r.key {
+		m.card.undone = true
 	}
 	if m.card == nil || m.card.key != r.key {
 		return nil

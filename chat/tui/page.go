@@ -142,6 +142,7 @@ func (p *view) keys(m *model) []string {
 // pageKey handles a key of a page.
 func (m *model) pageKey(name string) tea.Cmd {
 	p, height := m.page, m.bodyHeight()
+	m.said = line{}
 	by := map[string]int{"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -height, "pgdown": height, "home": -len(p.items), "end": len(p.items)}
 	switch name {
 	case "q", "esc", "left":

@@ -198,9 +198,10 @@ func TestUndoRevokesTheGrantOfTheCard(t *testing.T) {
 	d.press("enter", "u")
 	require.Empty(t, d.gate.revoked)
 	d.press("w", "enter")
-	require.Contains(t, d.screen(), "u undo")
+	require.Contains(t, d.screen(), "u revoke")
 	d.press("u")
 	require.Equal(t, []string{k.ID}, d.gate.revoked)
+	require.NotContains(t, d.screen(), "u revoke")
 	require.Contains(t, d.screen(), "Revoked: "+approval.ShortID(k.ID))
 }
 

@@ -85,6 +85,7 @@ type terminal struct {
 	keys             []*typedKey
 	more             chan struct{}
 	unread           string
+	answers          int // of the terminal, that the program has read
 }
 
 func newTerminal(t *testing.T, width, height int) *terminal {
@@ -215,11 +216,23 @@ func (x *terminal) Read(b []byte) (int, error) {
 			p.key.arrived = time.Now()
 			x.mu.Unlock()
 		}
+		if strings.HasPrefix(p.text, "\x1b[?") && strings.HasSuffix(p.text, "c") {
+			x.mu.Lock()
+			x.answers += strings.Count(p.text, "c")
+			x.mu.Unlock()
+		}
 		x.unread = p.text
 	}
 	n := copy(b, x.unread)
 	x.unread = x.unread[n:]
 	return n, nil
+}
+
+// answersRead is the number of answers that the program has read.
+func (x *terminal) answersRead() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.answers
 }
 
 // press types keys. Each text is one key, or its sequence.
@@ -484,7 +497,9 @@ func (r *rig) end() {
 	close(r.up)
 	time.Sleep(5 * time.Second) // the last timers and readers end
 	if r.err != nil && !errors.Is(r.err, context.Canceled) {
-		require.NoError(r.t, r.err)
+		if !errors.Is(r.err, ErrInterrupted) {
+			require.NoError(r.t, r.err)
+		}
 	}
 }
 
