@@ -253,8 +253,10 @@ func (a *accident) type1() {
 				a.pause(200 * time.Millisecond)
 			}
 		}
-	case n < 75:
+	case n < 73:
 		a.paste(one(pasted))
+	case n < 75: // at a terminal that does not mark pastes
+		a.press(one(pasted[1:6]))
 	case n < 80:
 		a.write(one(pasted))
 	case n < 83:
@@ -328,8 +330,8 @@ func (c shownCard) is(d shownCard) bool {
 	return c.marker == d.marker && c.dialog == d.dialog && slices.Equal(c.rows, d.rows)
 }
 
-// escapeTime is how long the reader of keys waits for the rest of a sequence. Keys behind it wait, too.
-const escapeTime = 100 * time.Millisecond
+// longestEscape is how long the reader of keys waits for the rest of a sequence. Keys behind it wait, too.
+const longestEscape = 100 * time.Millisecond
 
 // longestBlink is how long a part of a row may be missing: the renderer draws a row with a wide character again.
 const longestBlink = 100 * time.Millisecond
@@ -403,8 +405,8 @@ func (a *accident) faults() (found []string) {
 		ok := false
 		for i, k := range a.keys {
 			longest := time.Millisecond
-			if i > 0 && strings.HasPrefix(a.keys[i-1].text, escape) && k.arrived.Sub(a.keys[i-1].arrived) < escapeTime {
-				longest += escapeTime
+			if i > 0 && strings.HasPrefix(a.keys[i-1].text, escape) && k.arrived.Sub(a.keys[i-1].arrived) < longestEscape {
+				longest += longestEscape
 			}
 			if late := d.at.Sub(k.arrived); k.arrived.IsZero() || late < 0 || late > longest {
 				continue

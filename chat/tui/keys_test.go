@@ -329,6 +329,34 @@ func TestPaste(t *testing.T) {
 	})
 }
 
+// A terminal may not mark a paste.
+func TestPasteWithoutMarks(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := startRig(t, 80, 24, newGate(stored(kindOf("post"))), nil)
+		r.awaitText("1 pending request")
+		r.press(enter)
+		r.rest()
+		for _, text := range []string{"a\r", "d\r", "d\n", "approve\r", "dd", "\x1b[200~x\x1b[201~d", "\x1b[200~x\x1b[20"} {
+			r.press(text)
+			r.rest()
+			r.awaitText("a approve")
+			require.Empty(t, r.decisions(), "%q", text)
+		}
+		r.press("1~d\r") // the rest of the last one
+		r.rest()
+		require.Empty(t, r.decisions())
+		r.press("a")
+		r.rest()
+		r.press("approve\r")
+		r.rest()
+		require.Empty(t, r.decisions())
+		r.awaitText("Text: approve")
+		r.press(enter)
+		r.rest()
+		require.Len(t, r.decisions(), 1)
+	})
+}
+
 // The size changes while a dialog is open: its text stays, and Enter counts once it has been on the screen.
 func TestResizeWithDialog(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
@@ -439,8 +467,8 @@ func TestSuspend(t *testing.T) {
 	m.Update(tea.ResumeMsg{})
 	require.False(t, m.barrier.counts(time.Now()))
 
-	m.barrier.step = stepSettled
-	m.barrier.answers = m.barrier.asked
+	m.barrier.step, m.barrier.began, m.barrier.answers = stepSettled, time.Time{}, m.barrier.asked
+	require.True(t, m.barrier.counts(time.Now()))
 	cmd = m.key(tea.KeyPressMsg{Code: 'z', Mod: tea.ModCtrl})
 	require.IsType(t, tea.SuspendMsg{}, cmd())
 	require.False(t, m.barrier.counts(time.Now()), "a key may come before the program knows that it goes on")

@@ -68,11 +68,14 @@ var ErrInterrupted = tea.ErrInterrupted
 func (u *UI) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithInput(u.In), tea.WithOutput(u.Out), tea.WithEnvironment(u.Env), tea.WithFPS(frames)}
+	in := &input{from: u.In}
+	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithInput(in.reader()), tea.WithOutput(u.Out), tea.WithEnvironment(u.Env), tea.WithFPS(frames)}
 	if !u.Color {
 		options = append(options, tea.WithColorProfile(colorprofile.ASCII))
 	}
 	p := tea.NewProgram(newModel(ctx, u), options...)
+	in.resumed = func() { p.Send(tea.ResumeMsg{}) }
+	go in.run(ctx.Done())
 	go Follow(ctx, u.Requests, func(s State, err error) { p.Send(stateMsg{s, err}) })
 	_, err := p.Run()
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {

@@ -48,7 +48,7 @@ func (a *app) tui(ctx context.Context, t terminalUI) error {
 	switch {
 	case !ok || a.JSON:
 		return console.Fail(console.ExitUsage, "permesso pending lists the requests, and permesso approve decides", "tui needs a terminal")
-	case a.Dumb() && !t.linear:
+	case (a.Dumb() || a.Env("TERM") == "") && !t.linear:
 		return console.Fail(console.ExitUsage, "permesso tui --linear", "tui needs a terminal that can place the cursor")
 	}
 	g := newTUIGate(a)
