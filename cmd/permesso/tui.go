@@ -121,7 +121,7 @@ func (a *app) screen(on bool) (daemon.Screen, error) {
 	if !on {
 		return nil, nil
 	}
-	if _, _, ok := a.Terminal(); !ok || a.JSON || a.Dumb() {
+	if _, _, ok := a.Terminal(); !ok || a.JSON || a.Dumb() || a.Env("TERM") == "" {
 		return nil, console.Fail(console.ExitUsage, "permesso serve", "serve --tui needs a terminal that can place the cursor")
 	}
 	return func(ctx context.Context) error {

@@ -312,6 +312,7 @@ func TestTUIWithoutADaemon(t *testing.T) {
 				r.pressUntil("approve "+short+"\n", "Approved: say")
 			} else {
 				r.press("\r")
+				r.await(t, "a approve")
 				r.pressUntil("a", "Approved: say")
 			}
 			require.NoFileExists(t, filepath.Join(h.agent.Responses, id+".json"))
@@ -352,6 +353,7 @@ func TestServeTUI(t *testing.T) {
 	id, short := h.submitted("say", "hello")
 	r.await(t, short)
 	r.press("\r")
+	r.await(t, "a approve")
 	r.pressUntil("a", short+" · approved")
 	require.Equal(t, approval.StatusApproved, h.response(id).Status)
 	r.pressUntil("q", leave)
