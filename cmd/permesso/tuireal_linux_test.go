@@ -1,0 +1,344 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// tuiRealConfig is for one user who is asked for everything.
+const tuiRealConfig = `
+listen = ""
+ui = false
+[workspaces.home]
+autonomy = "supervised"
+approval_timeout = "1h"
+limits = { pending = 1000, ask_per_minute = 10000, per_minute = 10000, request_size = "4MiB" }
+[workspaces.other]
+[tools.say]
+dangerous_writes = true
+public_source = false
+secret_data = false
+public_sink = false
+reversibility = "reversible"
+verb = "say"
+summary = "{what}"
+args = { what = "text" }
+handler = { kind = "command", argv = ["/bin/true"] }
+[tools.post]
+dangerous_writes = true
+public_source = false
+secret_data = false
+public_sink = false
+reversibility = "irreversible"
+verb = "post"
+summary = "{what}"
+args = { what = "text" }
+handler = { kind = "command", argv = ["/bin/true"] }
+[tools.change]
+dangerous_writes = true
+public_source = false
+secret_data = false
+public_sink = false
+reversibility = "reversible"
+verb = "change"
+summary = "{what}"
+args = { what = "text", diff = "diff" }
+handler = { kind = "command", argv = ["/bin/true"] }
+[[rules]]
+match = { tool = ["say", "post", "change"] }
+outcome = "ask"
+`
+
+// paneSizes are those of a desktop's terminal, and of a phone's.
+var paneSizes = [][2]int{{80, 24}, {40, 20}}
+
+// tuiPane is the terminal UI in a window of tmux.
+type tuiPane struct {
+	*tmuxServer
+	width, height int
+}
+
+// tuiLine is the command line of the terminal UI, for a shell.
+func (h *rig) tuiLine() string {
+	return "permesso tui --home " + h.layout.Home + " --config " + h.config
+}
+
+// inTmux starts a server of tmux with the terminal UI in its windows.
+func (h *rig) inTmux(t *testing.T, size [2]int, windows int, env ...string) (all []*tuiPane) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "permesso-tmux-") // the path of a socket is short
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	s := newTmuxServer(t, dir, "s", append([]string{"PATH=" + scriptBin(t) + ":" + os.Getenv("PATH"), "TZ=UTC", raceExitsFast}, env...)...)
+	s.run("new-session", "-d", "-x", strconv.Itoa(size[0]), "-y", strconv.Itoa(size[1]), h.tuiLine())
+	for i := range windows {
+		if i > 0 {
+			s.run("new-window", "-d", h.tuiLine())
+		}
+		window := *s
+		window.window = ":" + strconv.Itoa(i)
+		all = append(all, &tuiPane{&window, size[0], size[1]})
+	}
+	return all
+}
+
+// rows are the cells of the screen, row by row.
+func (p *tuiPane) rows() []string {
+	p.t.Helper()
+	return strings.Split(strings.TrimSuffix(p.run("capture-pane", "-p", "-t", p.window), "\n"), "\n")
+}
+
+// unwrapped is the text of a screen, without the breaks of its lines.
+func unwrapped(rows []string) string {
+	return regexp.MustCompile(`\s*\n↪ ?`).ReplaceAllString(strings.Join(rows, "\n"), " ")
+}
+
+var (
+	tuiHeader = regexp.MustCompile(`^ \S.*(pending requests?|…)( +\d+ of \d+)?$`)
+	tuiHint   = regexp.MustCompile(`^(\S{1,5} [a-z0-9 ]+)( · \S{1,5} [a-z0-9 ]+)*$`)
+	tuiBody   = regexp.MustCompile(`^(  |↪|› )`)
+	tuiState  = regexp.MustCompile(`^(…$|loading…$|read to the end|lines \d+-\d+ of \d+( · .+)?$|⏸|The daemon is not running|The gate cannot be read)`)
+)
+
+// frame is what a screen has around the rows of what it shows.
+func (p *tuiPane) frame(rows []string) (body []string) {
+	p.t.Helper()
+	text := strings.Join(rows, "\n")
+	require.Len(p.t, rows, p.height, text)
+	require.Regexp(p.t, tuiHeader, rows[0], text)
+	last := len(rows)
+	for strings.Contains(text, "Esc cancel") && tuiBody.MatchString(rows[last-1]) { // a reply stands below a dialog
+		last--
+	}
+	require.Regexp(p.t, tuiHint, rows[last-1], text)
+	for last > 1 && tuiHint.MatchString(rows[last-1]) {
+		last--
+	}
+	for y, row := range rows {
+		require.LessOrEqual(p.t, ansi.StringWidthWc(row), p.width, "row %d of\n%s", y, text)
+	}
+	for y, row := range rows[1:last] {
+		own := row == "" || row == strings.Repeat("─", p.width) || tuiBody.MatchString(row) || tuiState.MatchString(row)
+		require.True(p.t, own, "row %d of\n%s", y+1, text)
+	}
+	return rows[1:last]
+}
+
+// tuiReady reports whether a card is shown to its end, and keys count.
+func tuiReady(rows []string) bool {
+	text := strings.Join(rows, "\n")
+	waits := regexp.MustCompile(`(?m)^(…|lines .*(…|approve)|loading…)$`)
+	return strings.Contains(text, "q back") && !strings.Contains(text, "↑↓ move") && !waits.MatchString(text)
+}
+
+// keyStep presses keys, once, and waits for what they give.
+type keyStep struct {
+	keys  string // names of keys, with blanks between them; or a text, after a quote
+	on    string // what is shown before; "card": a card on which keys count
+	gives string // what is shown after, or not shown, after a "!"
+	again bool   // presses again each second: in a dialog nothing shows that keys count
+}
+
+// card presses keys on a card, once they count.
+func onCard(keys, gives string) keyStep { return keyStep{keys: keys, on: "card", gives: gives} }
+
+// typed types a text.
+func typed(text string) keyStep { return keyStep{keys: "'" + text, gives: "Text: " + text} }
+
+// entered presses Enter in a dialog.
+func entered(gives string) keyStep {
+	return keyStep{keys: "Enter", on: "Esc cancel", gives: gives, again: true}
+}
+
+// keyRun is a series of steps in a window.
+type keyRun struct {
+	*tuiPane
+	steps   []keyStep
+	pressed time.Time // the time of the last keys of the first step; zero: none
+}
+
+func (s keyStep) ready(rows []string) bool {
+	if s.on == "card" {
+		return tuiReady(rows)
+	}
+	return strings.Contains(unwrapped(rows), s.on)
+}
+
+func (s keyStep) done(rows []string) bool {
+	without, gone := strings.CutPrefix(s.gives, "!")
+	return strings.Contains(unwrapped(rows), without) != gone
+}
+
+// advance goes on with the steps, as far as it can without waiting.
+func (r *keyRun) advance() (done bool) {
+	r.t.Helper()
+	if len(r.steps) == 0 {
+		return true
+	}
+	s, rows := r.steps[0], r.rows()
+	switch {
+	case !r.pressed.IsZero() && s.done(rows):
+		r.frame(rows)
+		r.steps, r.pressed = r.steps[1:], time.Time{}
+		return len(r.steps) == 0
+	case r.pressed.IsZero() && s.ready(rows) || s.again && !r.pressed.IsZero() && time.Since(r.pressed) > time.Second:
+		if text, literal := strings.CutPrefix(s.keys, "'"); literal {
+			r.press("-l", text)
+		} else {
+			r.press(strings.Fields(s.keys)...)
+		}
+		r.pressed = time.Now()
+	}
+	return false
+}
+
+// runKeys runs series of steps, each in its window, at the same time.
+func runKeys(t *testing.T, runs ...*keyRun) {
+	t.Helper()
+	for end := time.Now().Add(testTimeout); len(runs) > 0; time.Sleep(5 * time.Millisecond) {
+		var left []*keyRun
+		for _, r := range runs {
+			if !r.advance() {
+				left = append(left, r)
+			}
+		}
+		if runs = left; len(runs) > 0 {
+			require.True(t, time.Now().Before(end), "%+v in\n%s", runs[0].steps[0], strings.Join(runs[0].rows(), "\n"))
+		}
+	}
+}
+
+// do runs steps in one window.
+func (p *tuiPane) do(steps ...keyStep) {
+	p.t.Helper()
+	runKeys(p.t, &keyRun{tuiPane: p, steps: steps})
+}
+
+// opening opens the one request that has a text.
+func opening(text string) []keyStep {
+	return []keyStep{
+		{keys: "/", on: "Enter open", gives: "Show only:"},
+		{keys: "C-u", gives: "Show only:\n"},
+		{keys: "'" + text, gives: "Show only: " + text},
+		{keys: "Enter", gives: "!Esc cancel"},
+		{keys: "Enter", on: "1 of 1", gives: "q back"},
+		{keys: "End", gives: "q back"},
+	}
+}
+
+// keyPath is what a person does with one request, and what follows.
+type keyPath struct {
+	name, body string
+	steps      []keyStep
+	verdict    approval.Verdict // "": none
+	has        string           // what the decision has
+}
+
+const askSay = `{"tool_name":"say","request_data":{"what":"WHAT"}}`
+
+var askPost = strings.ReplaceAll(askSay, "say", "post")
+
+// tuiKeyPaths are the keys on a request.
+var tuiKeyPaths = []keyPath{
+	{"approve", askSay, []keyStep{onCard("Enter", "a approve"), onCard("a", "approved")}, approval.Approved, `"scope":"once"`},
+	{"irreversible", askPost, []keyStep{
+		onCard("a", "This cannot be undone"), typed("appr"), {keys: "Enter", gives: "Text: appr"}, {keys: "'ove", gives: "Text: approve"}, entered("approved"),
+	}, approval.Approved, `"scope":"once"`},
+	{"deny", askSay, []keyStep{onCard("d", "denied")}, approval.Denied, ""},
+	{"reason", askSay, []keyStep{onCard("D", "with a reason"), typed("not today"), entered("denied")}, approval.Denied, `"feedback":"not today"`},
+	{"session", strings.Replace(askSay, "{", `{"session_id":"s1",`, 1), []keyStep{
+		onCard("s", "For this session: say with any arguments in home. It would"), entered("approved"),
+	}, approval.Approved, `"scope":"session"`},
+	{"always", askSay, []keyStep{onCard("w", "Always: say with any arguments in home, 90 days. It would"), entered("approved")}, approval.Approved, `"scope":"always"`},
+	{"pattern", `{"action_type":"exec_cmd","request_data":{"command":"go test ./WHAT"}}`, []keyStep{
+		onCard("w", "Tab a command pattern"),
+		{keys: "Tab", gives: "Tab only exactly this"},
+		entered("This cannot be undone"),
+		typed("approve"), entered("approved"),
+		{keys: "u", gives: "Revoked", again: true},
+	}, approval.Approved, `"commands":["go","test","..."]`},
+	{"note", askSay, []keyStep{onCard("e", "it runs unchanged"), typed("be brief"), entered("approved")}, approval.Approved, `"note":"be brief"`},
+	{"change", askSay, []keyStep{
+		onCard("e", "Tab a change"), {keys: "Tab", gives: "Run nothing"}, typed("say bye"), entered("overridden"),
+	}, approval.Overridden, `"override":"say bye"`},
+	{"facts", askSay, []keyStep{onCard("?", "Ask about"), typed("why?"), entered("needs your decision because")}, "", ""},
+	{"question", askSay, []keyStep{
+		onCard("?", "Ask about"), typed("which color?"), entered("Ask the agent"), entered("!Esc cancel"), onCard("", "which color?"),
+	}, approval.RequestMore, `"feedback":"which color?"`},
+	{"option", `{"type":"question","title":"WHAT","options":["main","next"]}`, []keyStep{onCard("2", "answered")}, approval.Answered, `"answer":"next"`},
+	{"answer", `{"type":"question","title":"WHAT"}`, []keyStep{onCard("e", "Answer the question"), typed("both"), entered("answered")}, approval.Answered, `"answer":"both"`},
+	{"help", askSay, []keyStep{onCard("h", "!a approve"), {keys: "x", gives: "a approve"}, onCard("Escape", "Enter open"), {keys: "Enter", gives: "a approve"}}, "", ""},
+	{"next", askSay, []keyStep{onCard("n", "!next-1"), {keys: "q", gives: "Enter open"}, {keys: "Enter", gives: "q back"}}, "", ""},
+	{"reveal", strings.Replace(askSay, "WHAT", "WHAT "+revealedToken, 1), []keyStep{
+		onCard("r", "Secrets are shown"), {keys: "End", on: "what: reveal-1 ghp_012345", gives: "q back"}, onCard("d", "denied"),
+	}, approval.Denied, ""},
+	{"copy", askSay, []keyStep{onCard("y", "Copied")}, "", ""},
+}
+
+const revealedToken = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
+
+// Every key of a request does what the help says, at both sizes: through tmux and the daemon.
+func TestTUIKeysInTmux(t *testing.T) {
+	t.Parallel()
+	for _, size := range paneSizes {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			t.Parallel()
+			h := newRig(t, "home", tuiRealConfig)
+			h.serve()
+			ids := make([]string, len(tuiKeyPaths))
+			for i, k := range tuiKeyPaths {
+				ids[i] = h.ask(strings.ReplaceAll(k.body, "WHAT", k.name+"-1"))
+			}
+			for _, id := range ids {
+				h.awaitPending("home", id)
+			}
+			panes := h.inTmux(t, size, 6)
+			runs := make([]*keyRun, len(panes))
+			for i, p := range panes {
+				runs[i] = &keyRun{tuiPane: p}
+			}
+			for i, k := range tuiKeyPaths {
+				r := runs[i%len(runs)]
+				r.steps = append(append(r.steps, opening(k.name+"-1")...), k.steps...)
+				r.steps = append(r.steps, keyStep{keys: "Escape", gives: "Enter open"})
+			}
+			runKeys(t, runs...)
+			for i, k := range tuiKeyPaths {
+				k.check(h, ids[i])
+			}
+		})
+	}
+}
+
+// decisionOf is the decision that the gate keeps of a request, "" if there is none.
+func (h *rig) decisionOf(id string) string {
+	h.t.Helper()
+	var doc struct {
+		Decision json.RawMessage `json:"decision"`
+	}
+	require.NoError(h.t, json.Unmarshal([]byte(h.must("show", id, "--json")), &doc))
+	return string(doc.Decision)
+}
+
+func (k keyPath) check(h *rig, id string) {
+	h.t.Helper()
+	d := h.decisionOf(id)
+	if k.verdict == "" {
+		require.Empty(h.t, d, k.name)
+		return
+	}
+	h.response(id)
+	require.Contains(h.t, d, fmt.Sprintf(`"verdict":%q`, k.verdict), k.name)
+	require.Contains(h.t, d, k.has, k.name)
+}
