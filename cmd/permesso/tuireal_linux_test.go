@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc/client"
 )
 
 // tuiRealConfig is for one user who is asked for everything.
@@ -55,6 +58,12 @@ verb = "change"
 summary = "{what}"
 args = { what = "text", diff = "diff" }
 handler = { kind = "command", argv = ["/bin/true"] }
+[tools.inbox]
+capability = "mail:read"
+handler = { kind = "command", argv = ["/bin/true"] }
+[[rules]]
+match = { tool = "inbox" }
+outcome = "allow"
 [[rules]]
 match = { tool = ["say", "post", "change"] }
 outcome = "ask"
@@ -74,17 +83,17 @@ func (h *rig) tuiLine() string {
 	return "permesso tui --home " + h.layout.Home + " --config " + h.config
 }
 
-// inTmux starts a server of tmux with the terminal UI in its windows.
-func (h *rig) inTmux(t *testing.T, size [2]int, windows int, env ...string) (all []*tuiPane) {
+// inTmux starts a server of tmux, each command line in a window.
+func (h *rig) inTmux(t *testing.T, size [2]int, lines ...string) (all []*tuiPane) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "permesso-tmux-") // the path of a socket is short
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	s := newTmuxServer(t, dir, "s", append([]string{"PATH=" + scriptBin(t) + ":" + os.Getenv("PATH"), "TZ=UTC", raceExitsFast}, env...)...)
-	s.run("new-session", "-d", "-x", strconv.Itoa(size[0]), "-y", strconv.Itoa(size[1]), h.tuiLine())
-	for i := range windows {
+	s := newTmuxServer(t, dir, "s", "PATH="+scriptBin(t)+":"+os.Getenv("PATH"), "TZ=UTC", raceExitsFast)
+	s.run("new-session", "-d", "-x", strconv.Itoa(size[0]), "-y", strconv.Itoa(size[1]), lines[0])
+	for i, line := range lines {
 		if i > 0 {
-			s.run("new-window", "-d", h.tuiLine())
+			s.run("new-window", "-d", line)
 		}
 		window := *s
 		window.window = ":" + strconv.Itoa(i)
@@ -105,7 +114,7 @@ func unwrapped(rows []string) string {
 }
 
 var (
-	tuiHeader = regexp.MustCompile(`^ \S.*(pending requests?|…)( +\d+ of \d+)?$`)
+	tuiHeader = regexp.MustCompile(`^ (\S.*)?(pending requests?|…)( +\d+ of \d+)?$`)
 	tuiHint   = regexp.MustCompile(`^(\S{1,5} [a-z0-9 ]+)( · \S{1,5} [a-z0-9 ]+)*$`)
 	tuiBody   = regexp.MustCompile(`^(  |↪|› )`)
 	tuiState  = regexp.MustCompile(`^(…$|loading…$|read to the end|lines \d+-\d+ of \d+( · .+)?$|⏸|The daemon is not running|The gate cannot be read)`)
@@ -192,6 +201,8 @@ func (r *keyRun) advance() (done bool) {
 		r.frame(rows)
 		r.steps, r.pressed = r.steps[1:], time.Time{}
 		return len(r.steps) == 0
+	case r.pressed.IsZero() && s.keys == "" && s.ready(rows):
+		r.pressed = time.Now()
 	case r.pressed.IsZero() && s.ready(rows) || s.again && !r.pressed.IsZero() && time.Since(r.pressed) > time.Second:
 		if text, literal := strings.CutPrefix(s.keys, "'"); literal {
 			r.press("-l", text)
@@ -303,7 +314,7 @@ func TestTUIKeysInTmux(t *testing.T) {
 			for _, id := range ids {
 				h.awaitPending("home", id)
 			}
-			panes := h.inTmux(t, size, 6)
+			panes := h.inTmux(t, size, slices.Repeat([]string{h.tuiLine()}, 9)...)
 			runs := make([]*keyRun, len(panes))
 			for i, p := range panes {
 				runs[i] = &keyRun{tuiPane: p}
@@ -341,4 +352,205 @@ func (k keyPath) check(h *rig, id string) {
 	h.response(id)
 	require.Contains(h.t, d, fmt.Sprintf(`"verdict":%q`, k.verdict), k.name)
 	require.Contains(h.t, d, k.has, k.name)
+}
+
+// The pages show, and change after a question: through tmux and the daemon.
+func TestTUIPagesInTmux(t *testing.T) {
+	t.Parallel()
+	for _, size := range paneSizes {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			t.Parallel()
+			h := newRig(t, "home", tuiRealConfig)
+			h.serve()
+			id := h.ask(askSay)
+			h.awaitPending("home", id)
+			h.must("approve", id, "--always")
+			require.Equal(t, approval.StatusAutoApproved, h.response(h.ask(`{"tool_name":"inbox"}`)).Status)
+			p := h.inTmux(t, size, h.tuiLine())[0]
+			p.do(
+				keyStep{keys: "H", on: "Enter open", gives: "history · "}, keyStep{keys: "Down", on: "· inbox ·", gives: "› 20"},
+				keyStep{keys: "Enter", gives: "approved · by operator"}, keyStep{keys: "q", gives: "history · "}, keyStep{keys: "q", gives: "Enter open"},
+				keyStep{keys: "g", gives: "grants · "}, keyStep{keys: "Enter", on: "Enter change", gives: "Revoke this grant?"},
+				keyStep{keys: "Escape", gives: "!Esc cancel"},
+			)
+			require.Contains(t, h.must("grants", "--json"), `"state":"active"`)
+			p.do(
+				keyStep{keys: "Enter", gives: "Revoke this grant?"}, entered("Revoked."), keyStep{keys: "q", gives: "Enter open"},
+				keyStep{keys: "t", gives: "taints · "}, keyStep{keys: "Enter", on: "Enter change", gives: "Forget what was read in home?"}, entered("Cleared: home had "),
+				keyStep{keys: "q", gives: "Enter open"},
+				keyStep{keys: "p", gives: "pause · "}, keyStep{keys: "Enter", on: "Enter change", gives: "Pause everything?"}, entered("everything: ⏸"),
+			)
+			require.Equal(t, "[]\n", h.must("grants", "--json"))
+			require.NotContains(t, h.must("session", "list"), "mail")
+			later := h.ask(askSay)
+			h.awaitPending("home", later)
+			p.do(
+				keyStep{keys: "q", gives: "Enter open"}, keyStep{keys: "Enter", gives: "q back"}, keyStep{keys: "End", gives: "q back"}, onCard("a", "Approved: say"),
+				keyStep{keys: "q", gives: "Enter open"}, keyStep{keys: "p", gives: "pause · "},
+			)
+			require.NoFileExists(t, filepath.Join(h.agent.Responses, later+".json"))
+			p.do(keyStep{keys: "Enter", on: "Enter change", gives: "Resume everything?"}, entered("everything: not paused"), keyStep{keys: "q", gives: "Enter open"})
+			require.Equal(t, approval.StatusApproved, h.response(later).Status)
+			p.press("q")
+			p.awaitEnd()
+		})
+	}
+}
+
+// awaitEnd waits until the program of the pane has ended: with it the server of tmux ends.
+func (p *tuiPane) awaitEnd() {
+	p.t.Helper()
+	for end := time.Now().Add(testTimeout); p.command("has-session").Run() == nil; time.Sleep(20 * time.Millisecond) {
+		require.True(p.t, time.Now().Before(end), "the program runs")
+	}
+}
+
+// awaitThat waits until the screen fulfills a condition.
+func (p *tuiPane) awaitThat(what string, ready func(rows []string) bool) {
+	p.t.Helper()
+	rows := p.rows()
+	for end := time.Now().Add(testTimeout); !ready(rows); rows = p.rows() {
+		require.True(p.t, time.Now().Before(end), "%s:\n%s", what, strings.Join(rows, "\n"))
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// resize changes the size, and waits until a dialog has been drawn for it.
+func (p *tuiPane) resize(size [2]int) {
+	p.t.Helper()
+	p.width, p.height = size[0], size[1]
+	p.run("resize-window", "-t", p.window, "-x", strconv.Itoa(size[0]), "-y", strconv.Itoa(size[1]))
+	p.awaitThat("the new size", func(rows []string) bool {
+		return tuiHeader.MatchString(rows[0]) && slices.Contains(rows, strings.Repeat("─", p.width)) && strings.Contains(strings.Join(rows, "\n"), "Esc cancel")
+	})
+}
+
+// The size changes while a dialog is open: its text stays, and Enter does nothing until it was on the screen for a while.
+func TestTUIResizeInTmux(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "home", tuiRealConfig)
+	h.serve()
+	id := h.ask(askPost)
+	h.awaitPending("home", id)
+	p := h.inTmux(t, paneSizes[0], h.tuiLine())[0]
+	p.do(keyStep{keys: "Enter", on: "Enter open", gives: "q back"}, onCard("a", "This cannot be undone"), typed("approve"))
+	decision := filepath.Join(h.layout.Decisions("home"), id+".json")
+	for _, size := range [][2]int{{40, 20}, {120, 50}, {33, 16}, {80, 24}, {40, 20}} {
+		began := time.Now()
+		p.resize(size)
+		p.frame(p.rows())
+		if time.Since(began) < 200*time.Millisecond {
+			p.press("Enter")
+		}
+		if time.Since(began) >= 400*time.Millisecond {
+			continue // the machine is slow: Enter may count
+		}
+		p.do(keyStep{keys: "'d", gives: "Text: approved"}, keyStep{keys: "BSpace", gives: "!Text: approved"}) // Enter was read before
+		require.NoFileExists(t, decision)
+		require.Contains(t, unwrapped(p.rows()), "Text: approve")
+	}
+	p.do(entered("approved"))
+	require.Equal(t, approval.StatusApproved, h.response(id).Status)
+
+	id = h.ask(askSay)
+	h.awaitPending("home", id)
+	p.do(keyStep{keys: "n", gives: "a approve"}, keyStep{keys: "End", gives: "q back"}, onCard("w", "Always: say with any arguments"))
+	p.resize(paneSizes[0])
+	require.Contains(t, unwrapped(p.rows()), "Always: say with any arguments in home, 90 days.")
+	p.do(entered("approved"))
+	require.Contains(t, h.decisionOf(id), `"scope":"always"`)
+}
+
+// colorsOf are the parameters of colors in a screen with its attributes.
+func colorsOf(screen string) (colors []string) {
+	for _, m := range regexp.MustCompile("\x1b\\[([0-9;:]*)m").FindAllStringSubmatch(screen, -1) {
+		for _, n := range strings.Split(m[1], ";") {
+			if len(n) > 1 && n != "39" && n != "49" {
+				colors = append(colors, n)
+			}
+		}
+	}
+	slices.Sort(colors)
+	return slices.Compact(colors)
+}
+
+// Without color there is none; with 16 colors there are no others; and everything that colors say is said by the text.
+func TestTUIColorsInTmux(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "home", tuiRealConfig)
+	h.serve()
+	id := h.ask(`{"tool_name":"change","request_data":{"what":"x","diff":"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new\n"},"rationale":"I need it."}`)
+	h.awaitPending("home", id)
+	panes := h.inTmux(t, paneSizes[0], "env NO_COLOR=1 "+h.tuiLine(), h.tuiLine(), "env TERM=xterm "+h.tuiLine(), "env TERM=xterm-16color "+h.tuiLine(), "env TERM=xterm-256color COLORTERM=truecolor "+h.tuiLine())
+	same := func(signs string, steps ...keyStep) {
+		t.Helper()
+		var runs []*keyRun
+		for _, p := range panes {
+			runs = append(runs, &keyRun{tuiPane: p, steps: steps})
+		}
+		runKeys(t, runs...)
+		text := panes[0].rows()
+		for i, p := range panes {
+			require.Equal(t, text, p.rows())
+			screen := p.run("capture-pane", "-e", "-p", "-t", p.window)
+			if i == 0 {
+				require.Empty(t, colorsOf(screen))
+				continue
+			}
+			require.Subset(t, []string{"31", "32", "35"}, colorsOf(screen), "%q", screen)
+			for _, row := range strings.Split(screen, "\n") {
+				if len(colorsOf(row)) > 0 {
+					require.Regexp(t, signs, row)
+				}
+			}
+		}
+	}
+	same("^$", keyStep{keys: "Down", on: "Enter open", gives: "Enter open"})
+	same(`│ [+-]`, keyStep{keys: "Enter", gives: "q back"}, onCard("", "diff: +1 -1"))
+	require.Contains(t, panes[1].run("capture-pane", "-e", "-p", "-t", panes[1].window), "\x1b[32m", "there are colors")
+	h.must("deny", id, "no")
+	same("denied|│ [+-]|no", keyStep{gives: "denied · by operator"})
+}
+
+// With 500 requests the list has its first and its last one, finds one, and decides it.
+func TestTUI500InTmux(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "home", tuiRealConfig)
+	h.plain = true
+	h.serve()
+	ids := make([]string, 500)
+	awaitFile(t, h.agent.Requests)
+	for i := range ids { // many at once, as an agent in a loop
+		ids[i] = client.NewID()
+		body := strings.ReplaceAll(strings.Replace(askSay, "{", `{"request_id":"`+ids[i]+`",`, 1), "WHAT", fmt.Sprintf("number-%d-", i))
+		file := h.file("request", body)
+		require.NoError(t, os.Rename(file, filepath.Join(h.agent.Requests, ids[i]+".json")))
+	}
+	for _, id := range ids {
+		h.awaitPending("home", id)
+	}
+	p := h.inTmux(t, paneSizes[0], h.tuiLine())[0]
+	p.do(keyStep{on: "1 of 500", gives: "500 pending requests"}, keyStep{keys: "End", gives: "500 of 500"}, keyStep{keys: "Home", gives: "1 of 500"})
+	p.do(opening("number-321-")...)
+	p.do(onCard("a", "approved"), keyStep{keys: "q", gives: "499 pending requests"})
+	require.Equal(t, approval.StatusApproved, h.response(ids[321]).Status)
+	later := h.ask(strings.ReplaceAll(askSay, "WHAT", "later"))
+	h.awaitPending("home", later)
+	p.do(keyStep{keys: "Escape", gives: "!Show only"}, keyStep{keys: "End", gives: `"later"`})
+}
+
+// The daemon is killed and starts again: the terminal UI says so, and goes on.
+func TestTUIKilledDaemonInTmux(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "home", tuiRealConfig)
+	d := h.serve()
+	id := h.ask(askSay)
+	h.awaitPending("home", id)
+	p := h.inTmux(t, paneSizes[1], h.tuiLine())[0]
+	p.do(keyStep{keys: "Enter", on: "Enter open", gives: "q back"}, keyStep{keys: "End", gives: "q back"}, onCard("", "a approve"))
+	d.kill()
+	p.do(keyStep{gives: "The daemon is not running"})
+	h.serve()
+	p.do(keyStep{gives: "!The daemon is not running"}, keyStep{keys: "End", gives: "q back"}, onCard("a", "approved · by operator"))
+	require.Equal(t, approval.StatusApproved, h.response(id).Status)
 }
