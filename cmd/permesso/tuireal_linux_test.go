@@ -153,10 +153,10 @@ func tuiReady(rows []string) bool {
 
 // keyStep presses keys, once, and waits for what they give.
 type keyStep struct {
-	keys  string // names of keys, with blanks between them; or a text, after a quote
-	on    string // what is shown before; "card": a card on which keys count
-	gives string // what is shown after, or not shown, after a "!"
-	again bool   // presses again each second: in a dialog nothing shows that keys count
+	keys  string        // names of keys, with blanks between them; or a text, after a quote
+	on    string        // what is shown before; "card": a card on which keys count
+	gives string        // what is shown after, or not shown, after a "!"
+	again time.Duration // the time after which it presses again: in a dialog nothing shows that keys count
 }
 
 // card presses keys on a card, once they count.
@@ -167,7 +167,12 @@ func typed(text string) keyStep { return keyStep{keys: "'" + text, gives: "Text:
 
 // entered presses Enter in a dialog.
 func entered(gives string) keyStep {
-	return keyStep{keys: "Enter", on: "Esc cancel", gives: gives, again: true}
+	return keyStep{keys: "Enter", on: "Esc cancel", gives: gives, again: 300 * time.Millisecond}
+}
+
+// acted is entered in a dialog of a page, where Enter opens the next one.
+func acted(gives string) keyStep {
+	return keyStep{keys: "Enter", on: "Esc cancel", gives: gives, again: time.Second}
 }
 
 // keyRun is a series of steps in a window.
@@ -203,7 +208,7 @@ func (r *keyRun) advance() (done bool) {
 		return len(r.steps) == 0
 	case r.pressed.IsZero() && s.keys == "" && s.ready(rows):
 		r.pressed = time.Now()
-	case r.pressed.IsZero() && s.ready(rows) || s.again && !r.pressed.IsZero() && time.Since(r.pressed) > time.Second:
+	case r.pressed.IsZero() && s.ready(rows) || s.again > 0 && !r.pressed.IsZero() && time.Since(r.pressed) > s.again:
 		if text, literal := strings.CutPrefix(s.keys, "'"); literal {
 			r.press("-l", text)
 		} else {
@@ -277,7 +282,7 @@ var tuiKeyPaths = []keyPath{
 		{keys: "Tab", gives: "Tab only exactly this"},
 		entered("This cannot be undone"),
 		typed("approve"), entered("approved"),
-		{keys: "u", gives: "Revoked", again: true},
+		{keys: "u", gives: "Revoked", again: time.Second},
 	}, approval.Approved, `"commands":["go","test","..."]`},
 	{"note", askSay, []keyStep{onCard("e", "it runs unchanged"), typed("be brief"), entered("approved")}, approval.Approved, `"note":"be brief"`},
 	{"change", askSay, []keyStep{
@@ -375,10 +380,10 @@ func TestTUIPagesInTmux(t *testing.T) {
 			)
 			require.Contains(t, h.must("grants", "--json"), `"state":"active"`)
 			p.do(
-				keyStep{keys: "Enter", gives: "Revoke this grant?"}, entered("Revoked."), keyStep{keys: "q", gives: "Enter open"},
-				keyStep{keys: "t", gives: "taints · "}, keyStep{keys: "Enter", on: "Enter change", gives: "Forget what was read in home?"}, entered("Cleared: home had "),
+				keyStep{keys: "Enter", gives: "Revoke this grant?"}, acted("Revoked."), keyStep{keys: "q", gives: "Enter open"},
+				keyStep{keys: "t", gives: "taints · "}, keyStep{keys: "Enter", on: "Enter change", gives: "Forget what was read in home?"}, acted("Cleared: home had "),
 				keyStep{keys: "q", gives: "Enter open"},
-				keyStep{keys: "p", gives: "pause · "}, keyStep{keys: "Enter", on: "Enter change", gives: "Pause everything?"}, entered("everything: ⏸"),
+				keyStep{keys: "p", gives: "pause · "}, keyStep{keys: "Enter", on: "Enter change", gives: "Pause everything?"}, acted("everything: ⏸"),
 			)
 			require.Equal(t, "[]\n", h.must("grants", "--json"))
 			require.NotContains(t, h.must("session", "list"), "mail")
@@ -389,7 +394,7 @@ func TestTUIPagesInTmux(t *testing.T) {
 				keyStep{keys: "q", gives: "Enter open"}, keyStep{keys: "p", gives: "pause · "},
 			)
 			require.NoFileExists(t, filepath.Join(h.agent.Responses, later+".json"))
-			p.do(keyStep{keys: "Enter", on: "Enter change", gives: "Resume everything?"}, entered("everything: not paused"), keyStep{keys: "q", gives: "Enter open"})
+			p.do(keyStep{keys: "Enter", on: "Enter change", gives: "Resume everything?"}, acted("everything: not paused"), keyStep{keys: "q", gives: "Enter open"})
 			require.Equal(t, approval.StatusApproved, h.response(later).Status)
 			p.press("q")
 			p.awaitEnd()
@@ -553,4 +558,159 @@ func TestTUIKilledDaemonInTmux(t *testing.T) {
 	h.serve()
 	p.do(keyStep{gives: "!The daemon is not running"}, keyStep{keys: "End", gives: "q back"}, onCard("a", "approved · by operator"))
 	require.Equal(t, approval.StatusApproved, h.response(id).Status)
+}
+
+// Two terminal UIs and a command decide the same requests at the same time: each has one decision, and both screens say
+// which.
+func TestTUIRaceInTmux(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "home", tuiRealConfig)
+	d := h.serve()
+	d.awaitLog(`"serving"`)
+	panes := h.inTmux(t, paneSizes[0], h.tuiLine(), h.tuiLine())
+	statuses := map[string]approval.Status{}
+	for i := range 6 {
+		what := fmt.Sprintf("race-%d-", i)
+		id := h.ask(strings.ReplaceAll(askSay, "WHAT", what))
+		h.awaitPending("home", id)
+		runs := make([]*keyRun, len(panes))
+		for n, p := range panes {
+			runs[n] = &keyRun{tuiPane: p, steps: append(opening(what), onCard("", "a approve"))}
+		}
+		runKeys(t, runs...)
+		command, keys := []string{"deny", id}, []string{"a", "d"}
+		if i%2 == 1 {
+			command, keys = withSeen(h.layout, []string{"approve", id}), []string{"d", "a"}
+		}
+		coded := make(chan int, 1)
+		run := func() {
+			code, _, _ := h.inProcess("", command...)
+			coded <- code
+		}
+		switch {
+		case i < 2: // the command comes first
+			run()
+		default:
+			go run()
+		}
+		panes[0].run("send-keys", "-t", panes[0].window, keys[0], ";", "send-keys", "-t", panes[1].window, keys[1])
+		r := h.response(id)
+		winners := 0
+		if code := <-coded; code == 0 {
+			winners++
+			require.Equal(t, command[0] == "approve", r.Status == approval.StatusApproved)
+		}
+		for n, p := range panes {
+			p.do(keyStep{gives: " · " + string(r.Status) + " · by " + *r.Decision.By}, keyStep{gives: "!Deciding…"})
+			if strings.Contains(unwrapped(p.rows()), map[string]string{"a": "Approved: say", "d": "Denied: say"}[keys[n]]) {
+				winners++
+				require.Equal(t, keys[n] == "a", r.Status == approval.StatusApproved)
+			}
+			p.do(keyStep{keys: "Escape", gives: "Enter open"})
+		}
+		require.Equal(t, 1, winners)
+		require.Contains(t, h.decisionOf(id), fmt.Sprintf(`"verdict":%q`, r.Status))
+		statuses[id] = r.Status
+	}
+	d.stop()
+	for id, status := range statuses {
+		decided := regexp.MustCompile(`"event":"(approved|denied)(?:_by_user)?"[^\n]*"request_id":"`+id).FindAllStringSubmatch(h.readAudit("log.jsonl"), -1)
+		require.Len(t, decided, 1)
+		require.Equal(t, string(status), decided[0][1])
+	}
+}
+
+// agentText has what a terminal must not get from an agent.
+const agentText = "\x1b]0;agent\x07\x1b]2;agent\x1b\\\x1bk" + "agent\x1b\\\x1b]52;c;YWdlbnQ=\x07\u009d0;agent\u009c\x1bPtmux;\x1b\x1b]52;c;YWdlbnQ=\x07\x1b\\" + // title, clipboard
+	"\x1b[2J\x1b[H\x1b[?1049l\x1b[31m\x1b[5;5Hagent\x1b[6n\x1b[c\x1b[3J\x1bc\x1b(0\u009b2J\x00\b\r\x0b\x0c\x7f\u0085" + // cursor, screen
+	"\u202eevil\u202c\u2066x\u2069\u200f\u061c שלום مرحبا a\u200bb\u200cc\u200dd\ufeffe\u2060f\u00adg\u3164h\ufe0f\U000e0041" + // bidi, invisible
+	"e\u0301Z\u0335\u0321\u0327\u0300\u0301\u0302\u0303 \u20dda\u20e3 漢字かな한글Ａ　全角 👨‍👩‍👧‍👦👩🏽‍🚀🏳️‍🌈❤️1️⃣🇮🇹👍🏿\u2028\u2029\t|" // combining, wide
+
+// What an agent writes does not reach the terminal, whatever it is, and moves nothing on the screen.
+func TestTUIHostileInTmux(t *testing.T) {
+	t.Parallel()
+	for name, what := range map[string]string{
+		"text":  "first " + strings.Repeat(agentText, 8) + "\n 1 pending request\na approve · d deny\n↪ more\n" + agentText + "\n last",
+		"line":  "first " + strings.Repeat(agentText, 20) + strings.Repeat("0123456789abcde漢", 1<<16) + " last",
+		"lines": "first\n" + strings.Repeat("x\n", 100_000) + agentText + "\n last",
+	} {
+		for i, size := range paneSizes {
+			if name == "line" && i == 0 || name == "lines" && i == 1 {
+				continue
+			}
+			t.Run(fmt.Sprint(name, size), func(t *testing.T) {
+				t.Parallel()
+				hostileInTmux(t, what, size)
+			})
+		}
+	}
+}
+
+// scroll shows another part of a card.
+func (p *tuiPane) scroll(key string) {
+	p.t.Helper()
+	before := p.rows()
+	p.frame(before)
+	p.press(key)
+	p.awaitThat("another part", func(rows []string) bool { return !slices.Equal(rows, before) })
+}
+
+func hostileInTmux(t *testing.T, what string, size [2]int) {
+	t.Helper()
+	h := newRig(t, "home", tuiRealConfig)
+	h.plain = true
+	h.serve()
+	body, err := json.Marshal(map[string]any{
+		"tool_name": "say", "request_data": map[string]any{"what": what}, "title": agentText[:200], "preview": agentText, "rationale": agentText,
+	})
+	require.NoError(t, err)
+	id := h.ask(string(body))
+	h.awaitPending("home", id)
+	p := h.inTmux(t, size, "read _; exec "+h.tuiLine())[0]
+	written := filepath.Join(h.dir, "written")
+	p.run("set-option", "-s", "set-clipboard", "on", ";", "set-option", "-g", "allow-passthrough", "on", ";", "set-option", "-g", "allow-rename", "on")
+	p.run("pipe-pane", "-o", "-t", p.window, "cat >"+written)
+	p.do(keyStep{keys: "Enter", gives: "1 pending request"}, keyStep{keys: "Enter", on: "Enter open", gives: "a approve"}, keyStep{on: "", gives: "May I say?"})
+	for range 5 {
+		p.scroll("PgDn")
+	}
+	p.do(keyStep{keys: "End", gives: "until "})
+	for !strings.Contains(strings.Join(p.rows(), "\n"), " last") { // of the payload
+		p.scroll("PgUp")
+	}
+	p.do(keyStep{keys: "End", gives: "until "}, onCard("e", "it runs unchanged"), keyStep{keys: "'note", gives: "Text: note"})
+	require.NoFileExists(t, filepath.Join(h.layout.Decisions("home"), id+".json"))
+	p.do(keyStep{keys: "Escape", gives: "a approve"}, onCard("a", "approved · by operator"))
+	p.frame(p.rows())
+	require.Equal(t, approval.StatusApproved, h.response(id).Status)
+	p.do(keyStep{keys: "Escape", gives: "Enter open"})
+
+	p.awaitValue("#{pane_title} #{window_name}", "permesso permesso")
+	require.Empty(t, p.run("list-buffers"))
+	b, err := os.ReadFile(written)
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile("(?s)\x1b[]P_^Xk].{0,40}").FindAllString(string(b), -1) {
+		require.Regexp(t, `^\x1b\]2;(\(1\) )?permesso\x07`, m)
+	}
+	require.NotRegexp(t, "[\u0080-\u009f\u202e\u2066\u200b]", string(b))
+}
+
+// y copies what is shown to tmux, if tmux is set to take it.
+func TestTUICopyInTmux(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "home", tuiRealConfig)
+	h.serve()
+	h.awaitPending("home", h.ask(strings.ReplaceAll(askSay, "WHAT", "copied text")))
+	p := h.inTmux(t, paneSizes[0], h.tuiLine())[0]
+	p.run("set-option", "-s", "set-clipboard", "on")
+	p.do(keyStep{keys: "Enter", on: "Enter open", gives: "q back"}, onCard("", "a approve"))
+	require.Empty(t, p.run("list-buffers"))
+	rows := p.frame(p.rows())
+	p.do(keyStep{keys: "y", gives: "Copied"})
+	var shown []string
+	for _, row := range rows {
+		shown = append(shown, strings.Fields(strings.TrimPrefix(row, "↪"))...)
+	}
+	require.Equal(t, shown, strings.Fields(p.run("show-buffer")))
+	require.Contains(t, shown, "text")
 }
