@@ -186,11 +186,12 @@ func (s keyStep) ready(rows []string) bool {
 	if s.on == "card" {
 		return tuiReady(rows)
 	}
-	return strings.Contains(unwrapped(rows), s.on)
+	return shows(rows, s.on)
 }
 
-func (s keyStep) done(rows []string) bool {
-	without, gone := strings.CutPrefix(s.gives, "!")
+// shows reports whether a text is shown, or not, after a "!".
+func shows(rows []string, text string) bool {
+	without, gone := strings.CutPrefix(text, "!")
 	return strings.Contains(unwrapped(rows), without) != gone
 }
 
@@ -202,7 +203,7 @@ func (r *keyRun) advance() (done bool) {
 	}
 	s, rows := r.steps[0], r.rows()
 	switch {
-	case !r.pressed.IsZero() && s.done(rows):
+	case !r.pressed.IsZero() && shows(rows, s.gives):
 		r.frame(rows)
 		r.steps, r.pressed = r.steps[1:], time.Time{}
 		return len(r.steps) == 0
@@ -241,6 +242,9 @@ func (p *tuiPane) do(steps ...keyStep) {
 	runKeys(p.t, &keyRun{tuiPane: p, steps: steps})
 }
 
+// toEnd scrolls to the end of a card.
+var toEnd = keyStep{keys: "End", on: "!loading…", gives: "q back"}
+
 // opening opens the one request that has a text.
 func opening(text string) []keyStep {
 	return []keyStep{
@@ -249,7 +253,7 @@ func opening(text string) []keyStep {
 		{keys: "'" + text, gives: "Show only: " + text},
 		{keys: "Enter", gives: "!Esc cancel"},
 		{keys: "Enter", on: "1 of 1", gives: "q back"},
-		{keys: "End", gives: "q back"},
+		toEnd,
 	}
 }
 
@@ -274,9 +278,9 @@ var tuiKeyPaths = []keyPath{
 	{"deny", askSay, []keyStep{onCard("d", "denied")}, approval.Denied, ""},
 	{"reason", askSay, []keyStep{onCard("D", "with a reason"), typed("not today"), entered("denied")}, approval.Denied, `"feedback":"not today"`},
 	{"session", strings.Replace(askSay, "{", `{"session_id":"s1",`, 1), []keyStep{
-		onCard("s", "For this session: say with any arguments in home. It would"), entered("approved"),
+		onCard("s", "For this session: say with any arguments in home."), entered("approved"),
 	}, approval.Approved, `"scope":"session"`},
-	{"always", askSay, []keyStep{onCard("w", "Always: say with any arguments in home, 90 days. It would"), entered("approved")}, approval.Approved, `"scope":"always"`},
+	{"always", askSay, []keyStep{onCard("w", "Always: say with any arguments in home, 90 days."), entered("approved")}, approval.Approved, `"scope":"always"`},
 	{"pattern", `{"action_type":"exec_cmd","request_data":{"command":"go test ./WHAT"}}`, []keyStep{
 		onCard("w", "Tab a command pattern"),
 		{keys: "Tab", gives: "Tab only exactly this"},
@@ -349,12 +353,12 @@ func (h *rig) decisionOf(id string) string {
 
 func (k keyPath) check(h *rig, id string) {
 	h.t.Helper()
-	d := h.decisionOf(id)
 	if k.verdict == "" {
-		require.Empty(h.t, d, k.name)
+		require.Empty(h.t, h.decisionOf(id), k.name)
 		return
 	}
 	h.response(id)
+	d := h.decisionOf(id)
 	require.Contains(h.t, d, fmt.Sprintf(`"verdict":%q`, k.verdict), k.name)
 	require.Contains(h.t, d, k.has, k.name)
 }
@@ -390,7 +394,7 @@ func TestTUIPagesInTmux(t *testing.T) {
 			later := h.ask(askSay)
 			h.awaitPending("home", later)
 			p.do(
-				keyStep{keys: "q", gives: "Enter open"}, keyStep{keys: "Enter", gives: "q back"}, keyStep{keys: "End", gives: "q back"}, onCard("a", "Approved: say"),
+				keyStep{keys: "q", gives: "Enter open"}, keyStep{keys: "Enter", gives: "q back"}, toEnd, onCard("a", "Approved: say"),
 				keyStep{keys: "q", gives: "Enter open"}, keyStep{keys: "p", gives: "pause · "},
 			)
 			require.NoFileExists(t, filepath.Join(h.agent.Responses, later+".json"))
@@ -459,10 +463,11 @@ func TestTUIResizeInTmux(t *testing.T) {
 
 	id = h.ask(askSay)
 	h.awaitPending("home", id)
-	p.do(keyStep{keys: "n", gives: "a approve"}, keyStep{keys: "End", gives: "q back"}, onCard("w", "Always: say with any arguments"))
+	p.do(keyStep{keys: "n", gives: "a approve"}, toEnd, onCard("w", "Always: say with any arguments"))
 	p.resize(paneSizes[0])
 	require.Contains(t, unwrapped(p.rows()), "Always: say with any arguments in home, 90 days.")
 	p.do(entered("approved"))
+	h.response(id)
 	require.Contains(t, h.decisionOf(id), `"scope":"always"`)
 }
 
@@ -552,11 +557,11 @@ func TestTUIKilledDaemonInTmux(t *testing.T) {
 	id := h.ask(askSay)
 	h.awaitPending("home", id)
 	p := h.inTmux(t, paneSizes[1], h.tuiLine())[0]
-	p.do(keyStep{keys: "Enter", on: "Enter open", gives: "q back"}, keyStep{keys: "End", gives: "q back"}, onCard("", "a approve"))
+	p.do(keyStep{keys: "Enter", on: "Enter open", gives: "q back"}, toEnd, onCard("", "a approve"))
 	d.kill()
 	p.do(keyStep{gives: "The daemon is not running"})
 	h.serve()
-	p.do(keyStep{gives: "!The daemon is not running"}, keyStep{keys: "End", gives: "q back"}, onCard("a", "approved · by operator"))
+	p.do(keyStep{gives: "!The daemon is not running"}, toEnd, onCard("a", "approved · by operator"))
 	require.Equal(t, approval.StatusApproved, h.response(id).Status)
 }
 
