@@ -515,11 +515,14 @@ func TestTUIColorsInTmux(t *testing.T) {
 			}
 		}
 	}
-	same("^$", keyStep{keys: "Down", on: "Enter open", gives: "Enter open"})
+	same("^$", keyStep{keys: "Home", on: "1 pending request", gives: "1 of 1"})
 	same(`│ [+-]`, keyStep{keys: "Enter", gives: "q back"}, onCard("", "diff: +1 -1"))
 	require.Contains(t, panes[1].run("capture-pane", "-e", "-p", "-t", panes[1].window), "\x1b[32m", "there are colors")
 	h.must("deny", id, "no")
 	same("denied|│ [+-]|no", keyStep{gives: "denied · by operator"})
+	h.must("pause")
+	same("⏸", keyStep{keys: "Escape", gives: "⏸"}, keyStep{gives: "No pending requests"})
+	require.Contains(t, panes[1].run("capture-pane", "-e", "-p", "-t", panes[1].window), "\x1b[35m", "a warning")
 }
 
 // With 500 requests the list has its first and its last one, finds one, and decides it.
