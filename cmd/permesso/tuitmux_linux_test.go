@@ -14,11 +14,12 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
 
-// tmuxServer is a server of its own.
+// tmuxServer is a server of its own, and one of its windows.
 type tmuxServer struct {
 	t      *testing.T
 	socket string
 	env    []string
+	window string
 }
 
 func newTmuxServer(t *testing.T, dir, name string, env ...string) *tmuxServer {
@@ -27,7 +28,7 @@ func newTmuxServer(t *testing.T, dir, name string, env ...string) *tmuxServer {
 		require.Empty(t, os.Getenv("CI"), "CI has tmux")
 		t.Skip("needs tmux")
 	}
-	s := &tmuxServer{t, filepath.Join(dir, name), append(env, "HOME="+dir, "TERM=xterm-256color", "LANG=C.UTF-8")}
+	s := &tmuxServer{t, filepath.Join(dir, name), append(env, "HOME="+dir, "TERM=xterm-256color", "LANG=C.UTF-8"), ":0"}
 	t.Cleanup(func() { _ = s.command("kill-server").Run() })
 	return s
 }
@@ -50,14 +51,20 @@ func (s *tmuxServer) await(text string, shown bool, keys ...string) {
 	s.t.Helper()
 	screen := ""
 	for end := time.Now().Add(testTimeout); ; time.Sleep(50 * time.Millisecond) {
-		if screen = s.run("capture-pane", "-p"); strings.Contains(screen, text) == shown {
+		if screen = s.run("capture-pane", "-p", "-t", s.window); strings.Contains(screen, text) == shown {
 			return
 		}
 		require.True(s.t, time.Now().Before(end), "%q shown is not %v:\n%s", text, shown, screen)
 		if len(keys) > 0 {
-			s.run(append([]string{"send-keys"}, keys...)...)
+			s.press(keys...)
 		}
 	}
+}
+
+// press types keys.
+func (s *tmuxServer) press(keys ...string) {
+	s.t.Helper()
+	s.run(append([]string{"send-keys", "-t", s.window}, keys...)...)
 }
 
 // tmux takes the lines, also twice. Its status line says what waits, and its key opens a request, which a key denies.
@@ -112,12 +119,12 @@ func TestTmuxHearsOfRequests(t *testing.T) {
 	s.awaitValue("#{window_bell_flag} #{pane_title}", "1 (2) permesso")
 }
 
-// awaitValue waits for the value of a format in the first window.
+// awaitValue waits for the value of a format.
 func (s *tmuxServer) awaitValue(format, want string) {
 	s.t.Helper()
 	got := ""
 	for end := time.Now().Add(testTimeout); got != want; time.Sleep(20 * time.Millisecond) {
-		got = strings.TrimSpace(s.run("display-message", "-p", "-t", ":0", format))
+		got = strings.TrimSpace(s.run("display-message", "-p", "-t", s.window, format))
 		require.True(s.t, got == want || time.Now().Before(end), "%s is %q, not %q", format, got, want)
 	}
 }
