@@ -253,11 +253,12 @@ func (c *card) position(m *model) row {
 	case !c.loaded:
 		parts = append(parts, m.Loading)
 	case c.settled:
-	case !c.endShown && all > n && m.said.text != m.ReadOn:
-		if textWidth(parts[0])+textWidth(" · "+m.ReadOn) <= m.width { // a says it, too
-			parts = append(parts, m.ReadOn)
+	case !c.endShown && c.top+n < all:
+		parts = append(parts, m.ReadOn)
+		if m.said.text == m.ReadOn || textWidth(strings.Join(parts, " · ")) > m.width {
+			parts[1] = m.ReadOnShort
 		}
-	case !m.barrier.counts(m.now()):
+	case !c.endShown, !m.barrier.counts(m.now()):
 		parts = append(parts, m.Wait)
 	}
 	return row{dim, strings.Join(parts, " · ")}

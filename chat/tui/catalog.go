@@ -4,23 +4,23 @@ import "github.com/permesso-dev/permesso/chat"
 
 // messages are the sentences that only this channel uses. Comments about them are in messages/en.toml.
 type messages struct {
-	Connecting, CountOne, Count, None      string
-	NoAnswer, NotServed                    string
-	Deciding, NotUnderstood                string
-	DecidedBy, Gone, Changed, Loading      string
-	Position, ReadOn, Wait, NoRequest      string
-	Confirm, AskAgent, Text                string
-	Reason, Note, Change, Question, Answer string
-	Silent, TooSmall                       string
-	NoGrant, Copied, FilterLabel, NoMatch  string
-	Place, Unchangeable                    string
-	Revealed, NotRevealed                  string
-	TooLong                                string
-	Word, OtherWord                        string // that confirms what cannot be undone, or does not
-	Help                                   string
-	Keys                                   keyMessages
-	Titles, Empty                          map[string]string // of pages
-	Scopes                                 map[string]string // what Tab shows in a dialog
+	Connecting, CountOne, Count, None              string
+	NoAnswer, NotServed                            string
+	Deciding, NotUnderstood                        string
+	DecidedBy, Gone, Changed, Loading              string
+	Position, ReadOn, ReadOnShort, Wait, NoRequest string
+	Confirm, AskAgent, Text                        string
+	Reason, Note, Change, Question, Answer         string
+	Silent, TooSmall                               string
+	NoGrant, Copied, FilterLabel, NoMatch          string
+	Place, Unchangeable                            string
+	Revealed, NotRevealed                          string
+	TooLong                                        string
+	Word, OtherWord                                string // that confirms what cannot be undone, or does not
+	Help                                           string
+	Keys                                           keyMessages
+	Titles, Empty                                  map[string]string // of pages
+	Scopes                                         map[string]string // what Tab shows in a dialog
 }
 
 type keyMessages struct {

@@ -147,7 +147,7 @@ func (p *tuiPane) frame(rows []string) (body []string) {
 // tuiReady reports whether a card is shown to its end, and keys count.
 func tuiReady(rows []string) bool {
 	text := strings.Join(rows, "\n")
-	waits := regexp.MustCompile(`(?m)^(…|lines .*(…|approve)|loading…)$`)
+	waits := regexp.MustCompile(`(?m)^(…|lines .*(…|approve|read on)|loading…)$`)
 	return strings.Contains(text, "q back") && !strings.Contains(text, "↑↓ move") && !waits.MatchString(text)
 }
 
