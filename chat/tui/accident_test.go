@@ -350,7 +350,7 @@ func isBody(row string) bool { return strings.HasPrefix(row, begins) || strings.
 
 // cardOn reads a screen.
 func cardOn(s screen) (c shownCard) {
-	if !s.has("q back") && !s.has("Enter send") || s.has("q quit") {
+	if !s.has("q back") && !s.has("Esc cancel") || s.has("q quit") {
 		return c
 	}
 	first := slices.IndexFunc(s.rows, func(row string) bool { return isBody(row) && strings.TrimSpace(row) != "" })
