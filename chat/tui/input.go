@@ -3,6 +3,7 @@ package tui
 import (
 	"bytes"
 	"io"
+	"regexp"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -29,6 +30,8 @@ type input struct {
 	from    io.Reader
 	resumed func() // is called before anything that was typed meanwhile is returned
 
+	closed atomic.Bool // the terminal is about to be another program's: only its answers are read
+
 	state  byte      // of the sequence at the end of what was read
 	part   []byte    // of that sequence
 	read   time.Time // the last read
@@ -53,6 +56,9 @@ func (i *input) run(done <-chan struct{}) {
 	}
 }
 
+// answerPattern is an answer to queryTerminal.
+var answerPattern = regexp.MustCompile(`\x1b\[\?[0-9;]*c`)
+
 // growth is the most by which marks lengthen what is read.
 const growth = 16
 
@@ -63,7 +69,11 @@ func (i *input) Read(b []byte) (int, error) {
 	if beat := i.beat.Load(); beat != 0 && time.Since(time.Unix(0, beat)) > stopTime {
 		i.resumed()
 	}
-	return copy(b, i.mark(part[:n])), err
+	marked := i.mark(part[:n])
+	if i.closed.Load() {
+		marked = bytes.Join(answerPattern.FindAll(marked, -1), nil)
+	}
+	return copy(b, marked), err
 }
 
 // mark marks pastes.

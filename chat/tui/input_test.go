@@ -104,6 +104,16 @@ func TestMarksKeepEverything(t *testing.T) {
 	}
 }
 
+// While the UI leaves only the terminal's answers are read.
+func TestClosedInput(t *testing.T) {
+	in := &input{from: &chunks{[]string{"ab\x1b[?62;22ccd\x1b[A\x1b[?1;2c"}}}
+	in.closed.Store(true)
+	b := make([]byte, 1024)
+	n, err := in.Read(b)
+	require.NoError(t, err)
+	require.Equal(t, "\x1b[?62;22c\x1b[?1;2c", string(b[:n]))
+}
+
 // Who was stopped shows the card again before a key counts.
 func TestInputAfterAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -47,16 +48,17 @@ type model struct {
 	barrier       barrier
 	notifier      notifier
 	state         State
-	known         bool    // state has been read
-	leaving       tea.Cmd // what follows once the terminal owes no answer; nil: the UI goes on
-	down          error   // why the gate cannot be read
-	paused        string  // what is paused; "": nothing
-	said          line    // the last reply
+	known         bool         // state has been read
+	closed        *atomic.Bool // of the input
+	leaving       tea.Cmd      // what follows once the terminal owes no answer; nil: the UI goes on
+	down          error        // why the gate cannot be read
+	paused        string       // what is paused; "": nothing
+	said          line         // the last reply
 	deciding      bool
 }
 
 func newModel(ctx context.Context, u *UI) *model {
-	m := &model{UI: u, ctx: ctx, width: 80, height: 24}
+	m := &model{UI: u, ctx: ctx, width: 80, height: 24, closed: &atomic.Bool{}}
 	m.refreshStyle()
 	return m
 }
@@ -89,6 +91,7 @@ func (m *model) handle(msg tea.Msg) tea.Cmd {
 	case leaveMsg:
 		return m.left()
 	case tea.ResumeMsg:
+		m.closed.Store(false)
 		return m.barrier.restart(m.now()) // the screen was another program's
 	case stateMsg:
 		return m.update(msg)
@@ -141,6 +144,7 @@ type leaveMsg struct{}
 // leave gives the terminal to another program, once no answer of it is on its way: a shell would take it for typed text.
 func (m *model) leave(how tea.Cmd) tea.Cmd {
 	m.barrier.close()
+	m.closed.Store(true)
 	if !m.barrier.owed() {
 		return how
 	}
@@ -200,12 +204,10 @@ func (m *model) shown() string {
 func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	name := k.String()
 	switch {
-	case name == "ctrl+c" && m.leaving != nil:
-		return tea.Interrupt
-	case name == "ctrl+c":
-		return m.leave(tea.Interrupt)
 	case m.leaving != nil:
 		return nil
+	case name == "ctrl+c":
+		return m.leave(tea.Interrupt)
 	case name == "ctrl+z":
 		return m.leave(tea.Suspend)
 	case name == "ctrl+l":

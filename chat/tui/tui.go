@@ -73,7 +73,9 @@ func (u *UI) Run(ctx context.Context) error {
 	if !u.Color {
 		options = append(options, tea.WithColorProfile(colorprofile.ASCII))
 	}
-	p := tea.NewProgram(newModel(ctx, u), options...)
+	m := newModel(ctx, u)
+	m.closed = &in.closed
+	p := tea.NewProgram(m, options...)
 	in.resumed = func() { p.Send(tea.ResumeMsg{}) }
 	go in.run(ctx.Done())
 	go Follow(ctx, u.Requests, func(s State, err error) { p.Send(stateMsg{s, err}) })
