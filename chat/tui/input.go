@@ -3,6 +3,7 @@ package tui
 import (
 	"bytes"
 	"io"
+	"os"
 	"regexp"
 	"sync/atomic"
 	"time"
@@ -76,46 +77,54 @@ func (i *input) Read(b []byte) (int, error) {
 	return copy(b, marked), err
 }
 
-// mark marks pastes.
+// mark marks pastes. A character is one key if nothing else was typed at that time.
 func (i *input) mark(p []byte) (marked []byte) {
 	now := time.Now()
 	if now.Sub(i.read) > escapeTime { // nothing follows any more: it was the key Esc
 		i.state, i.part = ansi.NormalState, nil
 	}
 	i.read = now
-	var run []byte
-	keys, follows := 0, now.Sub(i.last) < pasteTime
-	flush := func() {
-		if (keys > 1 || keys > 0 && follows) && len(bytes.Trim(run, " jk")) > 0 { // a held key that only scrolls may come twice
-			run = append(append([]byte(pasteStart), run...), pasteEnd...)
-			i.last = now
+	var parts [][]byte
+	var typed []bool // which parts are characters
+	add := func(part []byte, char bool) {
+		if n := len(parts); char && n > 0 && typed[n-1] {
+			parts[n-1] = append(parts[n-1], part...)
+			return
 		}
-		marked, run, keys = append(marked, run...), nil, 0
+		parts, typed = append(parts, bytes.Clone(part)), append(typed, char)
 	}
-	p, i.half = cutHalf(append(i.half, p...))
-	for len(p) > 0 {
+	keys, pastes := 0, now.Sub(i.last) < pasteTime
+	for p, i.half = cutHalf(append(i.half, p...)); len(p) > 0; {
 		if i.pasted {
 			n := i.cutPaste(p)
-			marked, p, follows = append(marked, p[:n]...), p[n:], true
+			add(p[:n], false)
+			p, pastes = p[n:], true
 			continue
 		}
 		seq, _, n, state := ansi.DecodeSequence(p, i.state, nil)
 		i.part, i.state, p = append(i.part, seq...), state, p[n:]
-		switch whole := state == ansi.NormalState; {
-		case whole && len(i.part) == len(seq) && isTyped(seq):
-			run, keys = append(run, seq...), keys+1
-		default:
-			flush()
-			marked = append(marked, seq...)
-			i.pasted = whole && string(i.part) == pasteStart
+		isChar := state == ansi.NormalState && len(i.part) == len(seq) && isTyped(seq)
+		add(seq, isChar)
+		if state != ansi.NormalState {
+			continue
 		}
-		if state == ansi.NormalState {
-			i.part = nil
+		if i.pasted = string(i.part) == pasteStart; isChar || !i.pasted && !reportPattern.Match(i.part) {
+			keys++
 		}
+		i.part = nil
 	}
-	flush()
+	for n, part := range parts {
+		if typed[n] && (keys > 1 || pastes) && len(bytes.Trim(part, " jk")) > 0 { // a held key that only scrolls may come twice
+			part = append(append([]byte(pasteStart), part...), pasteEnd...)
+			i.last = now
+		}
+		marked = append(marked, part...)
+	}
 	return marked
 }
+
+// reportPattern is what a terminal sends by itself: answers, its focus, its size.
+var reportPattern = regexp.MustCompile(`^\x1b(\[\?|\[[IO]$|\[[0-9;]*t$|[\]P])`)
 
 // cutHalf cuts the beginning of a character from the end.
 func cutHalf(p []byte) (whole, half []byte) {
@@ -148,16 +157,9 @@ func (i *input) cutPaste(p []byte) int {
 	return n
 }
 
-// terminalFile is a file that may be a terminal.
-type terminalFile interface {
-	io.ReadWriteCloser
-	Fd() uintptr
-	Name() string
-}
-
 // fileInput is an input whose terminal the program can set up.
 type fileInput struct {
-	terminalFile
+	*os.File
 	input *input
 }
 
@@ -166,7 +168,7 @@ func (f fileInput) Read(b []byte) (int, error) { return f.input.Read(b) }
 
 // reader is the input as the program takes it.
 func (i *input) reader() io.Reader {
-	if f, ok := i.from.(terminalFile); ok {
+	if f, ok := i.from.(*os.File); ok {
 		return fileInput{f, i}
 	}
 	return i
