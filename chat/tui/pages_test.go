@@ -217,7 +217,7 @@ func TestTheListFitsTheScreen(t *testing.T) {
 			lines := strings.Split(d.screen(), "\n")
 			require.Contains(t, lines[0], map[string]string{"en": "4 of 500", "it": "4 di 500"}[language])
 			require.Contains(t, lines[1], "⏸")
-			row := lines[4+len(wrap([]line{{text: d.model.paused, sentence: true}}, size[0]))]
+			row := lines[4+len(wrap([]line{{text: d.paused, sentence: true}}, size[0]))]
 			require.Regexp(t, `^› ! 00000003 `, row)
 			require.Equal(t, size[0] > 60, strings.HasSuffix(row, " 12:05 UTC"))
 			require.Equal(t, size[0] > 60, strings.Contains(row, " · personal · send_mail · "))
