@@ -331,7 +331,7 @@ func TestTUIKeysInTmux(t *testing.T) {
 			for i, k := range tuiKeyPaths {
 				r := runs[i%len(runs)]
 				r.steps = append(append(r.steps, opening(k.name+"-1")...), k.steps...)
-				r.steps = append(r.steps, keyStep{keys: "Escape", gives: "Enter open"})
+				r.steps = append(r.steps, keyStep{keys: "Escape", gives: "/ filter"})
 			}
 			runKeys(t, runs...)
 			for i, k := range tuiKeyPaths {
@@ -378,15 +378,15 @@ func TestTUIPagesInTmux(t *testing.T) {
 			p := h.inTmux(t, size, h.tuiLine())[0]
 			p.do(
 				keyStep{keys: "H", on: "Enter open", gives: "history · "}, keyStep{keys: "Down", on: "· inbox ·", gives: "› 20"},
-				keyStep{keys: "Enter", gives: "approved · by operator"}, keyStep{keys: "q", gives: "history · "}, keyStep{keys: "q", gives: "Enter open"},
+				keyStep{keys: "Enter", gives: "approved · by operator"}, keyStep{keys: "q", gives: "history · "}, keyStep{keys: "q", gives: "/ filter"},
 				keyStep{keys: "g", gives: "grants · "}, keyStep{keys: "Enter", on: "Enter change", gives: "Revoke this grant?"},
 				keyStep{keys: "Escape", gives: "!Esc cancel"},
 			)
 			require.Contains(t, h.must("grants", "--json"), `"state":"active"`)
 			p.do(
-				keyStep{keys: "Enter", gives: "Revoke this grant?"}, acted("Revoked."), keyStep{keys: "q", gives: "Enter open"},
+				keyStep{keys: "Enter", gives: "Revoke this grant?"}, acted("Revoked."), keyStep{keys: "q", gives: "/ filter"},
 				keyStep{keys: "t", gives: "taints · "}, keyStep{keys: "Enter", on: "Enter change", gives: "Forget what was read in home?"}, acted("Cleared: home had "),
-				keyStep{keys: "q", gives: "Enter open"},
+				keyStep{keys: "q", gives: "/ filter"},
 				keyStep{keys: "p", gives: "pause · "}, keyStep{keys: "Enter", on: "Enter change", gives: "Pause everything?"}, acted("everything: ⏸"),
 			)
 			require.Equal(t, "[]\n", h.must("grants", "--json"))
@@ -394,11 +394,11 @@ func TestTUIPagesInTmux(t *testing.T) {
 			later := h.ask(askSay)
 			h.awaitPending("home", later)
 			p.do(
-				keyStep{keys: "q", gives: "Enter open"}, keyStep{keys: "Enter", gives: "q back"}, toEnd, onCard("a", "Approved: say"),
-				keyStep{keys: "q", gives: "Enter open"}, keyStep{keys: "p", gives: "pause · "},
+				keyStep{keys: "q", gives: "/ filter"}, keyStep{keys: "Enter", gives: "q back"}, toEnd, onCard("a", "Approved: say"),
+				keyStep{keys: "q", gives: "/ filter"}, keyStep{keys: "p", gives: "pause · "},
 			)
 			require.NoFileExists(t, filepath.Join(h.agent.Responses, later+".json"))
-			p.do(keyStep{keys: "Enter", on: "Enter change", gives: "Resume everything?"}, acted("everything: not paused"), keyStep{keys: "q", gives: "Enter open"})
+			p.do(keyStep{keys: "Enter", on: "Enter change", gives: "Resume everything?"}, acted("everything: not paused"), keyStep{keys: "q", gives: "/ filter"})
 			require.Equal(t, approval.StatusApproved, h.response(later).Status)
 			p.press("q")
 			p.awaitEnd()
@@ -616,7 +616,7 @@ func TestTUIRaceInTmux(t *testing.T) {
 				winners++
 				require.Equal(t, keys[n] == "a", r.Status == approval.StatusApproved)
 			}
-			p.do(keyStep{keys: "Escape", gives: "Enter open"})
+			p.do(keyStep{keys: "Escape", gives: "/ filter"})
 		}
 		require.Equal(t, 1, winners)
 		require.Contains(t, h.decisionOf(id), fmt.Sprintf(`"verdict":%q`, r.Status))
@@ -693,7 +693,7 @@ func hostileInTmux(t *testing.T, what string, size [2]int) {
 	p.do(keyStep{keys: "Escape", gives: "a approve"}, onCard("a", "approved · by operator"))
 	p.frame(p.rows())
 	require.Equal(t, approval.StatusApproved, h.response(id).Status)
-	p.do(keyStep{keys: "Escape", gives: "Enter open"})
+	p.do(keyStep{keys: "Escape", gives: "/ filter"})
 
 	p.awaitValue("#{pane_title} #{window_name}", "permesso permesso")
 	require.Empty(t, p.run("list-buffers"))
