@@ -256,7 +256,7 @@ func (a *accident) type1() {
 	case n < 73:
 		a.paste(one(pasted))
 	case n < 75: // at a terminal that does not mark pastes
-		a.press(one(pasted[1:6]))
+		a.press(one(pasted[1:5]))
 	case n < 80:
 		a.write(one(pasted))
 	case n < 83:

@@ -77,7 +77,7 @@ func (i *input) Read(b []byte) (int, error) {
 	return copy(b, marked), err
 }
 
-// mark marks pastes. A character is one key if nothing else was typed at that time.
+// mark marks pastes. A character is a key if no other came with it; arrows and their like may, on a slow line.
 func (i *input) mark(p []byte) (marked []byte) {
 	now := time.Now()
 	if now.Sub(i.read) > escapeTime { // nothing follows any more: it was the key Esc
@@ -93,7 +93,7 @@ func (i *input) mark(p []byte) (marked []byte) {
 		}
 		parts, typed = append(parts, bytes.Clone(part)), append(typed, char)
 	}
-	keys, pastes := 0, now.Sub(i.last) < pasteTime
+	chars, pastes := 0, now.Sub(i.last) < pasteTime
 	for p, i.half = cutHalf(append(i.half, p...)); len(p) > 0; {
 		if i.pasted {
 			n := i.cutPaste(p)
@@ -105,16 +105,15 @@ func (i *input) mark(p []byte) (marked []byte) {
 		i.part, i.state, p = append(i.part, seq...), state, p[n:]
 		isChar := state == ansi.NormalState && len(i.part) == len(seq) && isTyped(seq)
 		add(seq, isChar)
-		if state != ansi.NormalState {
-			continue
+		if isChar {
+			chars++
 		}
-		if i.pasted = string(i.part) == pasteStart; isChar || !i.pasted && !reportPattern.Match(i.part) {
-			keys++
+		if state == ansi.NormalState {
+			i.pasted, i.part = string(i.part) == pasteStart, nil
 		}
-		i.part = nil
 	}
 	for n, part := range parts {
-		if typed[n] && (keys > 1 || pastes) && len(bytes.Trim(part, " jk")) > 0 { // a held key that only scrolls may come twice
+		if typed[n] && (chars > 1 || pastes) && len(bytes.Trim(part, " jk")) > 0 { // a held key that only scrolls may come twice
 			part = append(append([]byte(pasteStart), part...), pasteEnd...)
 			i.last = now
 		}
@@ -122,9 +121,6 @@ func (i *input) mark(p []byte) (marked []byte) {
 	}
 	return marked
 }
-
-// reportPattern is what a terminal sends by itself: answers, its focus, its size.
-var reportPattern = regexp.MustCompile(`^\x1b(\[\?|\[[IO]$|\[[0-9;]*t$|[\]P])`)
 
 // cutHalf cuts the beginning of a character from the end.
 func cutHalf(p []byte) (whole, half []byte) {

@@ -273,7 +273,7 @@ var askPost = strings.ReplaceAll(askSay, "say", "post")
 var tuiKeyPaths = []keyPath{
 	{"approve", askSay, []keyStep{onCard("Enter", "a approve"), onCard("a", "approved")}, approval.Approved, `"scope":"once"`},
 	{"irreversible", askPost, []keyStep{
-		onCard("a", "This cannot be undone"), typed("appr"), {keys: "Enter", gives: "Text: appr"}, {keys: "'ove", gives: "Text: approve"}, entered("approved"),
+		onCard("a", "This cannot be undone"), typed("appr"), {keys: "Enter", gives: "Text: appr"}, {keys: "'ove", gives: "Text: approve"}, entered("Approved: post"),
 	}, approval.Approved, `"scope":"once"`},
 	{"deny", askSay, []keyStep{onCard("d", "denied")}, approval.Denied, ""},
 	{"reason", askSay, []keyStep{onCard("D", "with a reason"), typed("not today"), entered("denied")}, approval.Denied, `"feedback":"not today"`},
