@@ -93,7 +93,7 @@ func hostile(t *testing.T, text string, size [2]int, graphemes bool) {
 	r.press("G")
 	r.rest()
 	check("page")
-	require.Empty(t, foreignSequences(r.written.String()))
+	require.Empty(t, foreignSequences(r.output()))
 }
 
 // readCard scrolls through a card and returns its rows.
@@ -163,7 +163,8 @@ func hostileRequest(text string) approval.StoredPending {
 func (r *rig) checkFrame(where string) {
 	r.t.Helper()
 	s := r.now()
-	width, height := r.emulator.Width(), r.emulator.Height()
+	cells := r.cells()
+	width, height := len(cells[0]), len(cells)
 	fail := func(why string, y int) {
 		r.t.Helper()
 		require.FailNow(r.t, why, "%s, row %d:\n%s", where, y, s)
@@ -193,7 +194,7 @@ func (r *rig) checkFrame(where string) {
 	}
 	for y := range height {
 		for x := 0; x < width; {
-			c := r.emulator.CellAt(x, y)
+			c := cells[y][x]
 			if c == nil || c.Width == 0 {
 				fail(fmt.Sprintf("half of a wide character at %d", x), y)
 			}
@@ -300,7 +301,7 @@ func TestLargePayload(t *testing.T) {
 				r.press("a")
 				r.rest()
 				require.Len(t, r.decisions(), 1)
-				require.Empty(t, foreignSequences(r.written.String()))
+				require.Empty(t, foreignSequences(r.output()))
 			})
 		})
 	}

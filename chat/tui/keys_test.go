@@ -290,11 +290,11 @@ func TestCopy(t *testing.T) {
 		r.awaitText("1 pending request")
 		r.press(enter)
 		r.rest()
-		require.NotContains(t, r.written.String(), "\x1b]52;")
+		require.NotContains(t, r.output(), "\x1b]52;")
 		rows := r.readCard(func(string) {})
 		r.press("y")
 		r.awaitText("Copied")
-		m := regexp.MustCompile("\x1b\\]52;c;([^\x07]*)\x07").FindStringSubmatch(r.written.String())
+		m := regexp.MustCompile("\x1b\\]52;c;([^\x07]*)\x07").FindStringSubmatch(r.output())
 		require.NotNil(t, m)
 		b, err := base64.StdEncoding.DecodeString(m[1])
 		require.NoError(t, err)
@@ -394,12 +394,12 @@ func TestResizeDuringAScroll(t *testing.T) {
 		r.terminal.mu.Lock()
 		r.delay = func() time.Duration { return 100 * time.Millisecond }
 		r.terminal.mu.Unlock()
-		before := r.written.Len()
+		before := len(r.output())
 		r.press(down)
 		time.Sleep(150 * time.Millisecond)
 		r.resize(80, 24)
 		r.rest()
-		require.Contains(t, r.written.String()[before:], "r\x1b[", "the frame has margins")
+		require.Contains(t, r.output()[before:], "r\x1b[", "the frame has margins")
 		r.checkFrame("after the resize")
 		require.Contains(t, r.now().rows[1], `"one line`)
 	})
@@ -442,13 +442,14 @@ func TestDrawAgainAndColors(t *testing.T) {
 			r.awaitText("garbage")
 			r.press("\x0c")
 			require.Equal(t, before.rows, r.rest().rows)
-			colored := slices.ContainsFunc(colorPattern.FindAllString(r.written.String(), -1), func(s string) bool {
+			colored := slices.ContainsFunc(colorPattern.FindAllString(r.output(), -1), func(s string) bool {
 				return regexp.MustCompile(`[\[;](3|4|9|10)[0-9][;m:]`).MatchString(s)
 			})
 			require.Equal(t, color, colored)
+			cells := r.cells()
 			for y, row := range before.rows { // added and removed lines have their sign
-				for x := range r.emulator.Width() {
-					if c := r.emulator.CellAt(x, y); color && c != nil && c.Style.Fg != nil && strings.HasPrefix(row, "  │") {
+				for x := range cells[y] {
+					if c := cells[y][x]; color && c != nil && c.Style.Fg != nil && strings.HasPrefix(row, "  │") {
 						require.Regexp(t, `[+-]`, row)
 					}
 				}
@@ -494,7 +495,7 @@ func TestLeavesNoAnswerBehind(t *testing.T) {
 					time.Sleep(300 * time.Millisecond)
 				}
 				require.True(t, r.hasEnded())
-				require.Equal(t, strings.Count(r.written.String(), queryTerminal), r.answersRead())
+				require.Equal(t, strings.Count(r.output(), queryTerminal), r.answersRead())
 			})
 		})
 	}

@@ -482,8 +482,9 @@ func (m *model) say(attr attribute, text string) { m.said = line{attr: attr, tex
 // message is a command about the card, in the grammar of all channels. ok is false if its text would be read as
 // something else.
 func (m *model) message(c chat.Command) (msg chat.Message, ok bool) {
+	stored := m.card.stored // as it is now: the card may be replaced before the decision is taken
 	msg = chat.Message{
-		From: m.Person, Via: Via, Text: c.String(), Workspaces: m.Workspaces(), Language: m.style.Language, Card: &m.card.stored, Buttons: true,
+		From: m.Person, Via: Via, Text: c.String(), Workspaces: m.Workspaces(), Language: m.style.Language, Card: &stored, Buttons: true,
 	}
 	read := msg.Command()
 	return msg, read.Kind == c.Kind && read.Code == c.Code && read.Option == c.Option && read.ToAgent == c.ToAgent

@@ -257,27 +257,6 @@ func TestASettledRowSaysByWhom(t *testing.T) {
 	require.Contains(t, lines[0], "499 richieste in attesa")
 }
 
-// With 500 pending requests the first screen is there at once, and moving the cursor costs nothing that a person sees.
-// The best of several tries counts: the machine may be busy.
-func TestManyRequestsAreFast(t *testing.T) {
-	first, step := time.Hour, time.Hour
-	for range 5 {
-		d := newDriver(t, "en", 80, 24)
-		d.addMany(kindNamed("shell"))
-		began := time.Now()
-		d.refresh()
-		_ = d.View()
-		first = min(first, time.Since(began))
-		began = time.Now()
-		d.send(key("down"))
-		_ = d.View()
-		step = min(step, time.Since(began))
-	}
-	t.Logf("first screen %v, one step %v", first, step)
-	require.Less(t, first, 150*time.Millisecond)
-	require.Less(t, step, 10*time.Millisecond)
-}
-
 // terminalOutput keeps what is written to a terminal.
 type terminalOutput struct {
 	sync.Mutex
@@ -324,4 +303,18 @@ func oneChangedRow(t *testing.T) {
 	p.Quit()
 	require.NoError(t, <-ended)
 	time.Sleep(silence) // of the bubble: its timers end
+}
+
+// A request is replaced between the key and its decision: the decision is about the one that was shown.
+func TestADecisionIsAboutTheCardOfItsKey(t *testing.T) {
+	d := newDriver(t, "en", 80, 40)
+	d.gate.add(kindNamed("edit"))
+	d.refresh()
+	d.press("enter")
+	shown := d.card.stored.SHA256
+	d.settle()
+	decide := d.key(key("d"))
+	d.card.stored.SHA256 = "another"
+	decide()
+	require.Equal(t, shown, d.gate.inputs[0].PendingSHA256)
 }

@@ -19,6 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	uv "github.com/charmbracelet/ultraviolet"
 	"github.com/charmbracelet/x/ansi"
 	"github.com/charmbracelet/x/vt"
 	"github.com/stretchr/testify/require"
@@ -172,6 +173,29 @@ func (x *terminal) draw(why string, change func()) {
 	case x.more <- struct{}{}:
 	default:
 	}
+}
+
+// output is all that the program wrote.
+func (x *terminal) output() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.written.String()
+}
+
+// cells are copies of the cells of the screen; nil: the second half of a wide character.
+func (x *terminal) cells() (rows [][]*uv.Cell) {
+	x.drawing.Lock()
+	defer x.drawing.Unlock()
+	for y := range x.emulator.Height() {
+		row := make([]*uv.Cell, x.emulator.Width())
+		for i := range row {
+			if c := x.emulator.CellAt(i, y); c != nil {
+				row[i] = c.Clone()
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
 }
 
 // row reads a row of cells, without the blanks at its end.

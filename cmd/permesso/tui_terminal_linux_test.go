@@ -354,7 +354,7 @@ func TestServeTUI(t *testing.T) {
 	r.await(t, short)
 	r.press("\r")
 	r.await(t, "a approve")
-	r.pressUntil("a", short+" · approved")
+	r.pressUntil("a", " · approved · by operator")
 	require.Equal(t, approval.StatusApproved, h.response(id).Status)
 	r.pressUntil("q", leave)
 	r.await(t, "Pending requests appear here")
