@@ -46,11 +46,11 @@ umask 022
 printf '{"request_id":"%s","tool_name":%s,"request_data":{%s}}' "$id" "$(quote "$tool")" "$data" >"$temporary"
 sum=$(sha256sum <"$temporary")
 sum=${sum%% *}
-mv "$temporary" "$requests/$id.json"
-echo "submitted request $id" >&2
 
 # On Ctrl-C cancel the request.
 trap ': >"$requests/$id.cancel"; exit 130' INT
+mv "$temporary" "$requests/$id.json"
+echo "submitted request $id" >&2
 
 # Every accepted request gets a response. One that does not end in } was torn by a power cut and is about to be
 # restored.
