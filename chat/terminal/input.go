@@ -88,8 +88,8 @@ func (k *keys) settle() (lost bool) {
 	return k.lost
 }
 
-// reportsLater reports whether settle will say that a line was dropped.
-func (k *keys) reportsLater() bool {
+// lose notes that a line was dropped. later reports whether settle will say so.
+func (k *keys) lose() (later bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.lost = k.lost || k.settling

@@ -30,7 +30,7 @@ func (v *view) lineDropped() {
 	switch {
 	case !v.Linear:
 		v.print(dim, v.messages.LineDropped)
-	case !v.keys.reportsLater(): // once a card is enough
+	case !v.keys.lose(): // once a card is enough
 		v.print(dim, v.messages.LineIgnored)
 	}
 }

@@ -116,7 +116,7 @@ func (b *barrier) answered(now time.Time) tea.Cmd {
 
 // settled handles the end of settleTime.
 func (b *barrier) settled(m settleMsg) tea.Cmd {
-	if b.closed || b.step != stepSettling || m.began != b.began {
+	if b.step != stepSettling || m.began != b.began {
 		return nil
 	}
 	b.step = stepChecking

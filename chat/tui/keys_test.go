@@ -475,6 +475,11 @@ func TestSuspend(t *testing.T) {
 	require.False(t, m.barrier.counts(time.Now()), "a key may come before the program knows that it goes on")
 	m.Update(uv.PrimaryDeviceAttributesEvent{})
 	require.False(t, m.barrier.counts(time.Now()))
+	m.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
+	m.Update(tea.WindowSizeMsg{Width: 60, Height: 24})
+	require.True(t, m.barrier.closed, "another size is not the end of it")
+	m.Update(tea.ResumeMsg{})
+	require.False(t, m.barrier.closed)
 }
 
 // The terminal's answers are the UI's: whatever ends it, none is left for the shell.

@@ -238,7 +238,7 @@ const resetMargins = "\x1b7\x1b[r\x1b8"
 func (m *model) resize(size tea.WindowSizeMsg) tea.Cmd {
 	m.width, m.height = size.Width, size.Height
 	m.layout()
-	if !m.sized {
+	if !m.sized || m.barrier.closed { // the first one; or the card is shown anew when the UI goes on
 		m.sized = true
 		return nil
 	}

@@ -48,7 +48,7 @@ func (a *app) tui(ctx context.Context, t terminalUI) error {
 	switch {
 	case !ok || a.JSON:
 		return console.Fail(console.ExitUsage, "permesso pending lists the requests, and permesso approve decides", "tui needs a terminal")
-	case (a.Dumb() || a.Env("TERM") == "") && !t.linear:
+	case !t.linear && !a.placesCursor():
 		return console.Fail(console.ExitUsage, "permesso tui --linear", "tui needs a terminal that can place the cursor")
 	}
 	g := newTUIGate(a)
@@ -70,6 +70,9 @@ func (a *app) tui(ctx context.Context, t terminalUI) error {
 	}
 	return a.endOfOne(ctx, only)
 }
+
+// placesCursor reports whether the terminal can place the cursor, as far as it says what it is.
+func (a *app) placesCursor() bool { return !a.Dumb() && a.Env("TERM") != "" }
 
 // one finds the one request that is to be shown, before the screen is taken: its errors are seen. The zero Key: all.
 func (g *tuiGate) one(ctx context.Context, t terminalUI) (only approval.Key, settled bool, err error) {
@@ -121,7 +124,7 @@ func (a *app) screen(on bool) (daemon.Screen, error) {
 	if !on {
 		return nil, nil
 	}
-	if _, _, ok := a.Terminal(); !ok || a.JSON || a.Dumb() || a.Env("TERM") == "" {
+	if _, _, ok := a.Terminal(); !ok || a.JSON || !a.placesCursor() {
 		return nil, console.Fail(console.ExitUsage, "permesso serve", "serve --tui needs a terminal that can place the cursor")
 	}
 	return func(ctx context.Context) error {
