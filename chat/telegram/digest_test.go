@@ -141,7 +141,7 @@ func TestPauseFromDigest(t *testing.T) {
 		h.request(keyIn(personal, n), postRequest)
 	}
 	d := h.waitForMessage(ann, "the digest", func(m botapi.Message) bool {
-		return strings.HasPrefix(m.Text, "📋 personal: 2 richieste su 2 ancora aperte\n")
+		return strings.HasPrefix(m.Text, "📋 personal: 2 richieste su 2 ancora aperte\n") && len(m.Buttons()) == 4 // a line comes before its button
 	})
 	require.Equal(t, []string{
 		`1 · pubblichi su X · "Meeting at 5"`, `2 · pubblichi su X · "Meeting at 5"`, "❌ Nega queste 2", "⏸ Metti in pausa personal",

@@ -45,7 +45,9 @@ func TestFlood(t *testing.T) {
 		h.waitFor("its sent record", func() bool { return h.record(keys[i]) != "" })
 	}
 	d := h.waitForDigest(ann)
-	d = h.waitForText(d, "📋 personal: 7 of 7 requests still open\n1 ⏳ a7000015 · personal · x_post · ")
+	d = h.waitForEdit(d, "all lines and buttons", func(m botapi.Message) bool { // a line comes before its button
+		return strings.HasPrefix(m.Text, "📋 personal: 7 of 7 requests still open\n1 ⏳ a7000015 · personal · x_post · ") && len(m.Buttons()) == 8
+	})
 	require.Len(t, h.api.State().FromBot(ann), 6, "five cards and a digest")
 	require.Equal(t, append(labels(1, 2, 3, 4, 5, 6, 7), "❌ Deny these 7"), d.Buttons())
 	h.waitFor("the last request's record", func() bool { return strings.Contains(h.record(keys[11]), `"state":"sent"`) })

@@ -404,7 +404,9 @@ func TestTUIAsAnotherUser(t *testing.T) {
 		require.Equal(t, console.ExitOK, r.exit(), "%s", r.String())
 		require.False(t, v.root && strings.Contains(r.String(), "operators"), "what is not hers")
 	}
-	require.Contains(t, v.readAudit(), `"by":"ann"`)
+	require.Eventually(t, func() bool { // the decision is recorded before its audit entry
+		return strings.Contains(v.readAudit(), `"by":"ann"`)
+	}, testTimeout, 10*time.Millisecond)
 }
 
 // verifyFullTUI tries to decide while the disk is full: nothing is decided, and the UI says why.
