@@ -69,10 +69,9 @@ func emptyLine() [][]byte { return [][]byte{{5}, {21}} }
 func (k *keys) draw(show func(lost bool)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	waits := slices.ContainsFunc(k.queue, func(key []byte) bool { return key[0] >= ' ' && key[0] != 0x7f })
-	lost := k.drop()
-	show(lost)
-	k.lost, k.settling = lost || waits, k.cooked
+	k.lost = false
+	show(k.drop())
+	k.settling = k.cooked
 	k.discard()
 	k.from = k.now().Add(settleTime)
 	k.arrived.Signal()
@@ -115,12 +114,18 @@ func (k *keys) stopped() {
 	k.arrived.Signal()
 }
 
-// drop drops the line that was being typed. It returns false if the line was empty.
+// drop drops the line that was being typed, and the keys that the editor has not read. It returns false if the line
+// was empty.
 func (k *keys) drop() (lost bool) {
 	lost = k.typed
 	k.card++
+	k.cut, k.lost = k.cut || lost, k.lost || lost
+	for _, key := range append(k.queue, k.part) {
+		if len(key) > 0 && key[0] != 0x1b { // an arrow is no text
+			k.ignore(key)
+		}
+	}
 	k.queue, k.part, k.typed = emptyLine(), nil, false
-	k.cut = k.cut || lost
 	return lost
 }
 

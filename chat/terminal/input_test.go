@@ -34,6 +34,9 @@ func TestKeysOfAStoppedProcess(t *testing.T) {
 // the beginning. After Enter a new line counts.
 func TestTheRestOfALineDoesNotCount(t *testing.T) {
 	at := time.Unix(1000, 0)
+	queued := func(k *keys, text string) {
+		require.NoError(t, k.take(func() ([]byte, error) { return []byte(text), nil }))
+	}
 	tests := map[string]struct {
 		dropped func(k *keys, typed func(string))
 		counts  bool
@@ -65,6 +68,24 @@ func TestTheRestOfALineDoesNotCount(t *testing.T) {
 			k.drain = func() []byte { return nil }
 			k.stopped()
 		}, false},
+		"read, but not by the editor": {func(k *keys, _ func(string)) {
+			queued(k, "no, not ")
+			k.draw(func(bool) {})
+		}, false},
+		"two lines, half read by the editor": {func(k *keys, _ func(string)) {
+			queued(k, "approve\rno\r")
+			_, err := k.Read(make([]byte, 16))
+			require.NoError(t, err)
+			k.draw(func(bool) {})
+		}, true},
+		"the beginning of a letter": {func(k *keys, _ func(string)) {
+			queued(k, "\xc3")
+			k.draw(func(bool) {})
+		}, false},
+		"an arrow, not read by the editor": {func(k *keys, _ func(string)) {
+			queued(k, "\x1b[A\x1b")
+			k.draw(func(bool) {})
+		}, true},
 		"an arrow": {func(k *keys, typed func(string)) {
 			k.draw(func(bool) {})
 			typed("\x05\x15")
