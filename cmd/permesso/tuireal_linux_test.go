@@ -724,6 +724,7 @@ func TestTUICopyInTmux(t *testing.T) {
 	for _, row := range rows {
 		shown = append(shown, strings.Fields(strings.TrimPrefix(row, "↪"))...)
 	}
+	require.Eventually(t, func() bool { return p.run("list-buffers") != "" }, testTimeout, 10*time.Millisecond)
 	require.Equal(t, shown, strings.Fields(p.run("show-buffer")))
 	require.Contains(t, shown, "text")
 }
