@@ -61,11 +61,11 @@ func (s *session) toSearch(p *sentRecord) bool {
 	return s.traits.Disarm != nil && slices.ContainsFunc(p.Copies, func(x *sentCopy) bool { return s.lost(x) && !x.Searched })
 }
 
-// replaceLost adds a copy for each lost one in whose chat no copy of a settled request is: it shows the outcome, and
-// its ID is where the search begins.
+// replaceLost adds a copy for each lost one in whose chat no newer copy of a settled request is: it shows the outcome,
+// and its ID is where the search begins.
 func (s *session) replaceLost(k approval.Key, p *sentRecord, st status) error {
 	alone := func(p *sentRecord, x *sentCopy) bool {
-		return s.lost(x) && !x.Searched && p.find(func(y *sentCopy) bool { return y.Chat == x.Chat && !s.lost(y) }) == nil
+		return s.lost(x) && !x.Searched && p.find(func(y *sentCopy) bool { return y.Chat == x.Chat && y.Number > x.Number && !s.lost(y) }) == nil
 	}
 	if s.traits.Disarm == nil || st.Pending == nil || !slices.ContainsFunc(p.Copies, func(x *sentCopy) bool { return alone(p, x) }) {
 		return nil

@@ -149,7 +149,7 @@ func (s *session) closeCard(ctx context.Context, k approval.Key, x *sentCopy, st
 	}
 	shown := x.ShownHash
 	// Without edits, the decision was not sent though its hash was stored: the outcome may have the same text.
-	if x.TwoSteps && x.Message == "" {
+	if x.TwoSteps && x.Message == "" && !s.lost(x) { // a lost one has another message
 		return s.sendSettled(ctx, k, x, to, s.finalMessage(k, p, x, st))
 	}
 	if msg := s.finalMessage(k, p, x, st); x.Message != "" && (msg.hash() != shown || !s.traits.Edits) {

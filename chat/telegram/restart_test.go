@@ -142,6 +142,29 @@ func TestUnrecordedCardOfASettledRequest(t *testing.T) {
 	require.Len(t, h.api.State().FromBot(ann), 2)
 }
 
+// Two daemons die before they record their card, and a tap on the first one decides: the second one is found, too.
+func TestSecondUnrecordedCard(t *testing.T) {
+	h := newRig(t)
+	k := keyIn(personal, 1)
+	first := h.askForgetful(k)
+	h.api.Fail("sendMessage", botapi.Fault{Kind: botapi.AnswerHangs})
+	h.start()
+	second := h.waitForMessage(ann, "a second card", func(m botapi.Message) bool { return m.ID > first.ID && strings.HasPrefix(m.Text, "🔐") })
+	h.api.Fail("editMessageText", botapi.Fault{Kind: botapi.BadGateway})
+	h.api.Fail("editMessageReplyMarkup", botapi.Fault{Kind: botapi.BadGateway})
+	require.Contains(t, h.tap(ann, first, "✅ Once").Text, "Approved: ")
+	require.Equal(t, approval.StatusApproved, h.waitForResponse(k).Status)
+	h.waitFor("the first message's ID", func() bool { return strings.Contains(h.record(k), `"message_id"`) })
+	h.stopChannel()
+	require.Equal(t, 1, strings.Count(h.record(k), `"message_id"`))
+	h.api.ClearFaults()
+	h.start()
+	for _, m := range []botapi.Message{first, second} {
+		require.Empty(t, h.waitForText(m, "✅ Approved by ann").Buttons())
+	}
+	h.waitFor("the end of the record", func() bool { return h.record(k) == "" })
+}
+
 // A card that a timeout left in doubt, and a list of this session: the card is found, the list keeps its buttons.
 func TestCardInDoubtIsFound(t *testing.T) {
 	h := newRig(t)
