@@ -120,28 +120,41 @@ var (
 	tuiState  = regexp.MustCompile(`^(…$|loading…$|read to the end|lines \d+-\d+ of \d+( · .+)?$|⏸|The daemon is not running|The gate cannot be read)`)
 )
 
-// frame is what a screen has around the rows of what it shows.
+// frame is what a screen shows within its frame. A frame that is being drawn is looked at again.
 func (p *tuiPane) frame(rows []string) (body []string) {
 	p.t.Helper()
-	text := strings.Join(rows, "\n")
-	require.Len(p.t, rows, p.height, text)
-	require.Regexp(p.t, tuiHeader, rows[0], text)
+	for end := time.Now().Add(testTimeout); ; time.Sleep(5 * time.Millisecond) {
+		body, wrong := p.within(rows)
+		if wrong == "" {
+			return body
+		}
+		require.True(p.t, time.Now().Before(end), "%s:\n%s", wrong, strings.Join(rows, "\n"))
+		rows = p.rows()
+	}
+}
+
+// within is what rows have within their frame. wrong says what is not as a frame has it.
+func (p *tuiPane) within(rows []string) (body []string, wrong string) {
 	last := len(rows)
-	for strings.Contains(text, "Esc cancel") && tuiBody.MatchString(rows[last-1]) { // a reply stands below a dialog
+	if last != p.height || !tuiHeader.MatchString(rows[0]) {
+		return nil, fmt.Sprintf("%d rows, or no header", last)
+	}
+	for strings.Contains(strings.Join(rows, "\n"), "Esc cancel") && tuiBody.MatchString(rows[last-1]) { // a reply stands below a dialog
 		last--
 	}
-	require.Regexp(p.t, tuiHint, rows[last-1], text)
+	if !tuiHint.MatchString(rows[last-1]) {
+		return nil, "no keys below"
+	}
 	for last > 1 && tuiHint.MatchString(rows[last-1]) {
 		last--
 	}
 	for y, row := range rows {
-		require.LessOrEqual(p.t, ansi.StringWidthWc(row), p.width, "row %d of\n%s", y, text)
+		own := y == 0 || y >= last || row == "" || row == strings.Repeat("─", p.width) || tuiBody.MatchString(row) || tuiState.MatchString(row)
+		if !own || ansi.StringWidthWc(row) > p.width {
+			return nil, fmt.Sprintf("row %d", y)
+		}
 	}
-	for y, row := range rows[1:last] {
-		own := row == "" || row == strings.Repeat("─", p.width) || tuiBody.MatchString(row) || tuiState.MatchString(row)
-		require.True(p.t, own, "row %d of\n%s", y+1, text)
-	}
-	return rows[1:last]
+	return rows[1:last], ""
 }
 
 // tuiReady reports whether a card is shown to its end, and keys count.
