@@ -102,6 +102,8 @@ func TestBurst(t *testing.T) {
 	for i := range cards {
 		h.request(keyIn(personal, i), postRequest)
 	}
+	h.waitFor("all records: the cards wait to be sent", func() bool { return h.record(keyIn(personal, cards-1)) != "" })
+	h.waitForState("the cards that may be sent at once", func(s botapi.State) bool { return len(s.FromBot(ann)) >= atOnce })
 	var decided []int
 	for range cards { // in the order in which they come
 		m := h.waitForMessage(ann, "a card that is not decided", func(m botapi.Message) bool {

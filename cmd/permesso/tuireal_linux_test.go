@@ -481,7 +481,9 @@ func TestTUIResizeInTmux(t *testing.T) {
 	h.awaitPending("home", id)
 	p.do(keyStep{keys: "n", gives: "a approve"}, toEnd, onCard("w", "Always: say with any arguments"))
 	p.resize(paneSizes[0])
-	require.Contains(t, unwrapped(p.rows()), "Always: say with any arguments in home, 90 days.")
+	p.awaitThat("the sentence", func(rows []string) bool {
+		return strings.Contains(unwrapped(rows), "Always: say with any arguments in home, 90 days.")
+	})
 	p.do(entered("approved"))
 	h.response(id)
 	require.Contains(t, h.decisionOf(id), `"scope":"always"`)
@@ -515,11 +517,11 @@ func TestTUIColorsInTmux(t *testing.T) {
 			runs = append(runs, &keyRun{tuiPane: p, steps: steps})
 		}
 		runKeys(t, runs...)
-		text := func(p *tuiPane) string { // without the position of the log
-			return regexp.MustCompile(`log \d+ \w+`).ReplaceAllString(strings.Join(p.rows(), "\n"), "log")
+		text := func(rows []string) string { // without the position of the log
+			return regexp.MustCompile(`log \d+ \w+`).ReplaceAllString(strings.Join(rows, "\n"), "log")
 		}
 		for i, p := range panes {
-			require.Equal(t, text(panes[0]), text(p))
+			p.awaitThat("the text of the first window", func(rows []string) bool { return text(rows) == text(panes[0].rows()) })
 			screen := p.run("capture-pane", "-e", "-p", "-t", p.window)
 			if i == 0 {
 				require.Empty(t, colorsOf(screen))
