@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -162,11 +163,42 @@ func TestRESTTellsSilence(t *testing.T) {
 		require.ErrorAs(t, <-ended, &silence)
 		require.Contains(t, silence.Tried, r.URL)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, err := (&REST{URL: "http://127.0.0.1:1", Key: "k"}).Await(ctx, id)
 	silence := (*Silence)(nil)
 	require.ErrorAs(t, err, &silence)
 	require.Equal(t, "nothing listens at http://127.0.0.1:1", silence.Tried)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// An attempt that the end of the timeout interrupts hides nothing of what those before it found.
+func TestSilenceNamesTheLastCompleteAttempt(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for n := 0; ; n++ {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if n == 0 { // the first is closed in the middle of an answer, the second has none
+				_, _ = c.Read(make([]byte, 1))
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{")
+				_ = c.Close()
+				continue
+			}
+			defer c.Close()
+			_, _ = c.Read(make([]byte, 1))
+			cancel()
+		}
+	}()
+	r := &REST{URL: "http://" + l.Addr().String(), Key: "k"}
+	_, err = r.CancelBecause(ctx, Submitted{ID: "0123456789abcdef"}, "")
+	silence := (*Silence)(nil)
+	require.ErrorAs(t, err, &silence)
+	require.Equal(t, r.URL+" closed the connection before it had answered", silence.Tried)
 }

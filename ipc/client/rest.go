@@ -272,15 +272,16 @@ func (r *REST) exchange(ctx context.Context, c call) ([]byte, error) {
 	}
 	var mu sync.Mutex
 	told := r.Silent == nil
-	tell := func(tried string) {
+	last := "no answer from " + r.base // what the last complete attempt says
+	tell := func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if !told {
 			told = true
-			r.Silent(tried)
+			r.Silent(last)
 		}
 	}
-	timer := time.AfterFunc(patience+c.serverWait, func() { tell("no answer from " + r.base) })
+	timer := time.AfterFunc(patience+c.serverWait, tell)
 	defer func() {
 		timer.Stop()
 		mu.Lock() // after the return it is not called
@@ -290,19 +291,25 @@ func (r *REST) exchange(ctx context.Context, c call) ([]byte, error) {
 	timeout := cmp.Or(r.Timeout, DefaultTimeout)
 	var failing time.Time // time of the first failure
 	for next := minRetryDelay; ; next = min(2*next, maxRetryDelay) {
+		began := time.Now()
 		body, err := r.send(ctx, c)
 		if err == nil || !errors.Is(err, ErrUnreachable) {
 			r.answered.Store(true)
 			return body, err
 		}
+		if ctx.Err() == nil || time.Since(began) >= patience { // else the attempt was too short to say anything
+			mu.Lock()
+			last = tried(err)
+			mu.Unlock()
+		}
 		if ctx.Err() != nil {
-			return nil, &Silence{tried(err), ctx.Err()}
+			return nil, &Silence{last, ctx.Err()}
 		}
 		if failing.IsZero() {
 			failing = time.Now()
 		}
 		if time.Since(failing) >= patience {
-			tell(tried(err))
+			tell()
 		}
 		wait := next/2 + rand.N(next) //nolint:gosec // jitter for many clients, not a secret
 		if refused, ok := errors.AsType[*Refused](err); ok {
@@ -312,7 +319,7 @@ func (r *REST) exchange(ctx context.Context, c call) ([]byte, error) {
 			return nil, err
 		}
 		if sleep(ctx, wait) != nil {
-			return nil, &Silence{tried(err), ctx.Err()}
+			return nil, &Silence{last, ctx.Err()}
 		}
 	}
 }
