@@ -3,10 +3,13 @@ package deliver
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/read"
+	"github.com/permesso-dev/permesso/chat"
 )
 
 // A record as the first version of the Telegram channel wrote it.
@@ -43,6 +46,31 @@ func TestStateOfTheFirstVersion(t *testing.T) {
 func TestSettleOfARemovedRecord(t *testing.T) {
 	s := &session{Channel: &Channel{}, sent: newSentIndex(nil)}
 	require.NoError(t, s.settle(approval.Key{Workspace: "w", ID: "a"}, &sentRecord{}, status{}))
+}
+
+// noStore keeps nothing.
+type noStore struct{ chat.SentStore }
+
+func (noStore) Save(approval.Key, []byte) error { return nil }
+func (noStore) Remove(approval.Key) error       { return nil }
+
+// The card of a line may show the outcome before the pass has seen the decision: the list is edited all the same.
+func TestListOfARemovedRecord(t *testing.T) {
+	k := approval.Key{Workspace: "w", ID: "0123456789abcdef"}
+	s := &session{Channel: &Channel{Style: func(string) chat.Style { return chat.Style{} }}, sent: newSentIndex(noStore{}), ctx: t.Context()}
+	s.outbox = &outbox{ctx: t.Context(), queues: map[ID]*queue{}, delay: func(ID, int) time.Duration { return time.Hour }}
+	s.digests.all = map[string]*digest{"d": {ID: "d", Chat: "7"}}
+	require.NoError(t, s.sent.update(k, func(p *sentRecord) error {
+		p.Copies = []*sentCopy{{Number: 1, Chat: "7", Digest: "d", CardWanted: true}}
+		return nil
+	}))
+	require.NoError(t, s.closeCard(t.Context(), k, s.sent.record(k).byNumber(1), status{Story: read.Story{Record: &approval.Record{}}}))
+	require.Nil(t, s.sent.record(k))
+	s.outbox.mu.Lock()
+	defer s.outbox.mu.Unlock()
+	require.Contains(t, s.outbox.queues, ID("7"))
+	require.Len(t, s.outbox.queues["7"].jobs, 1)
+	require.Equal(t, digestName("d"), s.outbox.queues["7"].jobs[0].name)
 }
 
 func TestIDs(t *testing.T) {

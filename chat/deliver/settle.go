@@ -180,6 +180,10 @@ func (s *session) closeCard(ctx context.Context, k approval.Key, x *sentCopy, st
 		return err
 	}
 	if p = s.sent.record(k); p != nil && !isPending(st.Story) && p.closed() && !s.keptForLateTap(p) {
+		// The pass may not have seen the decision yet, and will not find the record.
+		for _, x := range p.Copies {
+			s.queueDigest(x.Digest)
+		}
 		return s.sent.remove(k)
 	}
 	return nil
