@@ -73,6 +73,23 @@ func TestListOfARemovedRecord(t *testing.T) {
 	require.Equal(t, digestName("d"), s.outbox.queues["7"].jobs[0].name)
 }
 
+// A search goes from the newest message to the oldest: each is its own copy's, so that the buttons that it has work.
+func TestFoundMessagesAreThoseOfTheirCopies(t *testing.T) {
+	k := approval.Key{Workspace: "w", ID: "0123456789abcdef"}
+	s := &session{Channel: &Channel{}, sent: newSentIndex(noStore{}), ctx: t.Context(), touched: make(chan approval.Key, 9)}
+	require.NoError(t, s.sent.update(k, func(p *sentRecord) error {
+		p.Copies = []*sentCopy{{Number: 1, Chat: "7", MaybeSent: true}, {Number: 2, Chat: "7", MaybeSent: true}, {Number: 3, Chat: "7", Message: "30"}}
+		return nil
+	}))
+	c := &candidates{session: s, key: k, at: Address{Chat: "7"}}
+	require.True(t, c.claim("20"), "one more is lost")
+	require.False(t, c.claim("10"))
+	require.False(t, c.claim("5"), "none is lost")
+	for n, id := range []ID{"10", "20", "30"} {
+		require.Equal(t, id, s.sent.record(k).byNumber(n+1).Message)
+	}
+}
+
 func TestIDs(t *testing.T) {
 	for text, want := range map[string]ID{`5`: "5", `-5`: "-5", `0`: "", `""`: "", `"05"`: "05", `"ann@example.org"`: "ann@example.org", `9007199254740993`: "9007199254740993"} {
 		var id ID

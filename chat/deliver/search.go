@@ -222,11 +222,20 @@ func (c *candidates) isCard(text string) bool {
 	return false
 }
 
-// claim gives a found message to a lost copy, so that it is edited, and reports whether there may be more.
+// claim gives a found message to the newest lost copy, so that it is edited, and reports whether there may be more. Both
+// go from the newest to the oldest, so that the buttons of a message are those of its copy before the edit, too.
 func (c *candidates) claim(id ID) (more bool) {
 	isLost := func(x *sentCopy) bool { return x.Chat == c.at.Chat && c.lost(x) }
-	if x := c.sent.record(c.key).find(isLost); x != nil {
-		c.claimMessage(c.key, x.Number, id, false)
+	p := c.sent.record(c.key)
+	newest := p.find(isLost)
+	if newest == nil {
+		return false
 	}
+	for _, x := range p.Copies {
+		if isLost(x) {
+			newest = x
+		}
+	}
+	c.claimMessage(c.key, newest.Number, id, false)
 	return c.sent.record(c.key).find(isLost) != nil
 }
