@@ -17,6 +17,7 @@ import (
 type fullFS struct {
 	FS
 	noInodes, readOnly bool
+	after              func() // a file was opened or renamed
 }
 
 func (f *fullFS) OpenFile(name string, flag int, perm os.FileMode) (afero.File, error) {
@@ -24,7 +25,14 @@ func (f *fullFS) OpenFile(name string, flag int, perm os.FileMode) (afero.File, 
 		return nil, &os.PathError{Op: "open", Path: name, Err: syscall.ENOSPC}
 	}
 	file, err := f.FS.OpenFile(name, flag, perm)
+	f.after()
 	return fullFile{file}, err
+}
+
+func (f *fullFS) RenameNoReplace(from, to string) error {
+	err := f.FS.RenameNoReplace(from, to)
+	f.after()
+	return err
 }
 
 func (f *fullFS) TryLock(name string) (Lock, error) {
@@ -41,7 +49,11 @@ func (fullFile) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 // A pause needs only a name, because its content is for people.
 func TestPauseOnAFullDisk(t *testing.T) {
 	s, _, _ := failingStore(t)
-	disk := &fullFS{FS: s.FS}
+	disk := &fullFS{FS: s.FS, after: func() {
+		if p, paused := s.Paused("w"); paused {
+			require.Equal(t, "ann", p.By, "as soon as it is visible")
+		}
+	}}
 	s.FS = disk
 	require.NoError(t, s.Pause(Pause{Workspace: "w", By: "ann"}))
 	p, paused := s.Paused("w")
@@ -78,7 +90,7 @@ func TestReadOnlyHome(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, release())
 
-	again := &Store{FS: &fullFS{FS: s.FS, readOnly: true}, Layout: s.Layout}
+	again := &Store{FS: &fullFS{FS: s.FS, after: func() {}, readOnly: true}, Layout: s.Layout}
 	_, err = again.Lease(t.Context())
 	require.ErrorIs(t, err, syscall.EROFS)
 	got, err := again.Disk()

@@ -69,22 +69,11 @@ func (s *Store) Pause(p Pause) error {
 	name := s.Layout.pause(p.Workspace)
 	err := s.createPause(name, p)
 	if errors.Is(err, syscall.ENOSPC) && !errors.Is(err, store.ErrRestart) {
-		if empty := s.createEmpty(name); empty == nil || errors.Is(empty, fs.ErrExist) {
-			s.keepPause(name, p, empty)
+		if empty := s.createEmpty(name, p); empty == nil || errors.Is(empty, fs.ErrExist) {
 			return empty
 		}
 	}
 	return explain("nothing was paused", err)
-}
-
-// keepPause remembers the text of a pause whose file has no room for it, as long as this
-// process runs: the log and status say who paused.
-func (s *Store) keepPause(name string, p Pause, err error) {
-	info, statErr := lstat(s.FS, name)
-	if err == nil && statErr == nil {
-		p.ID = emptyPauseID(p.Workspace, info)
-		s.pauseTexts.Store(p.ID, p)
-	}
 }
 
 // emptyPauseID is the id of a pause whose file has none.
@@ -92,14 +81,24 @@ func emptyPauseID(name string, info fs.FileInfo) string {
 	return fmt.Sprintf("%s-%d", name, info.ModTime().UnixNano())
 }
 
-// createEmpty pauses on a full disk: an empty file needs no space, only a name.
-func (s *Store) createEmpty(name string) error {
-	f, err := s.FS.OpenFile(name, writeNew, 0o600)
+// createEmpty pauses on a full disk: an empty file needs no space, only a name. This process
+// remembers the text, from before the file is visible and as long as it runs: the log and status
+// say who paused.
+func (s *Store) createEmpty(name string, p Pause) error {
+	temp := filepath.Join(filepath.Dir(name), tempPrefix+randomHex())
+	f, err := s.FS.OpenFile(temp, writeNew, 0o600)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		s.discard(name)
+	info, err := f.Stat()
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		p.ID = emptyPauseID(p.Workspace, info)
+		s.pauseTexts.Store(p.ID, p)
+		err = s.FS.RenameNoReplace(temp, name)
+	}
+	if err != nil {
+		s.pauseTexts.Delete(p.ID)
+		s.discard(temp)
 		return err
 	}
 	return s.syncDir(filepath.Dir(name))
