@@ -58,13 +58,16 @@ const pidsLimit = "512"
 // its programs, read-only: own namespaces without a network, no capabilities, an empty
 // /tmp, an empty environment.
 //
+// A user namespace is not among them: every user but root gets one from bubblewrap anyway,
+// and in one root could not reach the folders of a daemon with a user of its own.
+//
 // The agent is PID 1, because bubblewrap's own init would show it the environment of the
 // user that started bubblewrap, in /proc/1/environ. /proc/sys is read-only, because an
 // agent started by root could otherwise write the kernel's settings without any
 // capability: bubblewrap covers only what root's access(2) finds writable.
 func BwrapSystem() []string {
 	args := []string{
-		"--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try",
+		"--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try",
 		"--cap-drop", "ALL", "--new-session", "--die-with-parent", "--as-pid-1",
 		"--clearenv", "--setenv", "PATH", AgentBin + ":/usr/local/bin:/usr/bin:/bin", "--setenv", "HOME", "/tmp",
 		"--ro-bind", "/usr", "/usr",
