@@ -173,8 +173,10 @@ func (list MountList) Form(name string) (string, error) {
 }
 
 // Bwrap returns the arguments of bubblewrap for a whole sandbox.
-func (list MountList) Bwrap() []string {
-	args := BwrapSystem()
+func (list MountList) Bwrap() []string { return append(BwrapSystem(), list.Binds()...) }
+
+// Binds returns the arguments of bubblewrap for the mounts alone.
+func (list MountList) Binds() (args []string) {
 	for _, m := range list {
 		how := "--bind"
 		if m.ReadOnly {
