@@ -21,15 +21,18 @@ func TestAdmitAgentsKeepsOtherEntries(t *testing.T) {
 		{"the group stays", list(aclEntry{aclGroupObj, 5, aclNoID}), list(aclEntry{aclUser, 1, agent}, aclEntry{aclGroupObj, 5, aclNoID}, aclEntry{aclMask, 5, aclNoID}), []uint32{agent}},
 		{
 			"users and groups of the operator stay", list(aclEntry{aclUser, 5, reader}, aclEntry{aclGroupObj, 0, aclNoID}, aclEntry{aclGroup, 4, group}, aclEntry{aclMask, 5, aclNoID}),
-			list(aclEntry{aclUser, 1, agent}, aclEntry{aclUser, 5, reader}, aclEntry{aclGroupObj, 0, aclNoID}, aclEntry{aclGroup, 4, group}, aclEntry{aclMask, 5, aclNoID}), []uint32{agent},
+			list(aclEntry{aclUser, 1, agent}, aclEntry{aclUser, 5, reader}, aclEntry{aclGroupObj, 0, aclNoID}, aclEntry{aclGroup, 4, group}, aclEntry{aclMask, 5, aclNoID}),
+			[]uint32{agent},
 		},
 		{
 			"the mask hid the group", list(aclEntry{aclUser, 5, reader}, aclEntry{aclGroupObj, 5, aclNoID}, aclEntry{aclMask, 0, aclNoID}),
-			list(aclEntry{aclUser, 1, agent}, aclEntry{aclUser, 0, reader}, aclEntry{aclGroupObj, 0, aclNoID}, aclEntry{aclMask, 1, aclNoID}), []uint32{agent},
+			list(aclEntry{aclUser, 1, agent}, aclEntry{aclUser, 0, reader}, aclEntry{aclGroupObj, 0, aclNoID}, aclEntry{aclMask, 1, aclNoID}),
+			[]uint32{agent},
 		},
 		{
 			"an agent that may read", list(aclEntry{aclUser, 4, reader}, aclEntry{aclGroupObj, 0, aclNoID}, aclEntry{aclMask, 4, aclNoID}),
-			list(aclEntry{aclUser, 5, reader}, aclEntry{aclGroupObj, 0, aclNoID}, aclEntry{aclMask, 5, aclNoID}), []uint32{reader},
+			list(aclEntry{aclUser, 5, reader}, aclEntry{aclGroupObj, 0, aclNoID}, aclEntry{aclMask, 5, aclNoID}),
+			[]uint32{reader},
 		},
 		{"no agent any more", list(aclEntry{aclUser, 1, agent}, aclEntry{aclGroupObj, 0, aclNoID}, aclEntry{aclMask, 1, aclNoID}), list(aclEntry{aclGroupObj, 0, aclNoID}), nil},
 		{

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	osexec "os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -74,6 +75,7 @@ func escapeIfAsked() {
 	if what == "" {
 		return
 	}
+	signal.Ignore(unix.SIGTTOU) // a terminal would stop it instead of refusing
 	if err := makeEscapes(what); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
