@@ -16,6 +16,8 @@
 // [Layout.Prepare] create missing folders. They never restrict a folder that is
 // open to other users: files that those users added would then look like ours.
 // [Layout.CheckPrivate] refuses such a folder; its error has a hint.
+// [Layout.AdmitAgents] lets an agent under a UID of its own through HOME, ipc/ and
+// its workspace's folder, by their access control lists.
 //
 // HOME/version says that the journal was created: a segment that is missing then was removed,
 // and [Store.Lease] refuses to start. It is written after the segments are durable and before the

@@ -63,7 +63,7 @@ func newBrowserGate(t *testing.T, config string, workspaces ...string) browserGa
 	require.Zero(t, code, errs)
 	h := browserGate{
 		Program: program(t, true), Pid: d.cmd.Process.Pid, Flags: []string{"--config", p.config, "--home", p.layout.Home}, Effects: effects, Folders: map[string]map[string]string{},
-		Sandbox: "exec bwrap " + sandbox.ShellWords(sandbox.BwrapSystem()) + " " + strings.TrimSpace(mounts) + " --ro-bind " + sandbox.ShellWord(program(t, true)) + " " +
+		Sandbox: "exec bwrap " + strings.TrimSpace(mounts) + " --ro-bind " + sandbox.ShellWord(program(t, true)) + " " +
 			sandbox.AgentBin + "/permesso permesso \"$@\"",
 	}
 	for _, ws := range workspaces {

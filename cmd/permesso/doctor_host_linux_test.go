@@ -67,11 +67,12 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 		{"requests read-only", sandbox.MountList{{Source: right[0].Source, Target: right[0].Target, ReadOnly: true}, right[1]}, []string{"cannot write requests"}},
 		{"another folder as requests", sandbox.MountList{{Source: w.dir, Target: client.DefaultRequests}, right[1]}, []string{"has another folder mounted as its requests"}},
 	} {
-		for _, user := range doctor.SandboxUsers() {
+		for _, user := range d.SandboxUsers("work") {
 			t.Run(row.why+"/"+user.Who, func(t *testing.T) {
 				box.Mounts = row.mounts
-				breaches, err := d.Probe(t.Context(), box, "work", user)
+				report, err := d.Probe(t.Context(), box, "work", user)
 				require.NoError(t, err)
+				breaches := report.Breaches
 				for _, want := range row.want {
 					require.True(t, containsText(breaches, want), "%q is not in %q", want, breaches)
 				}
@@ -79,19 +80,23 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 			})
 		}
 	}
-	for _, user := range doctor.SandboxUsers() {
+	for _, user := range d.SandboxUsers("work") {
 		box.Mounts = right
-		breaches, err := d.Probe(t.Context(), box, "work", user)
+		report, err := d.Probe(t.Context(), box, "work", user)
 		require.NoError(t, err)
-		require.Empty(t, breaches, "the correct mounts, after all others")
+		require.Empty(t, report.Breaches, "the correct mounts, after all others")
+		require.Empty(t, report.NotTried)
+		for _, kind := range []string{"signals", "ptrace", "memory", "limits", "/proc", "the kernel", "private files", "responses", "mounts"} {
+			require.NotZero(t, report.Tried[kind], kind)
+		}
 	}
 	d = w.doctor(t) // the rows above may have used up the time limit of the old one
 	d.Quick = false
 	d.MountsOf = func(string) sandbox.MountList { return with(sandbox.Mount{Source: l.Pendings("work"), Target: "/p"}) }
 	found := only("mounts", d.Run(t.Context()))
-	require.Len(t, found, len(doctor.SandboxUsers()))
+	require.Len(t, found, len(d.SandboxUsers("work")))
 	require.Equal(t, doctor.SeverityError, found[0].Severity)
-	require.Contains(t, found[0].What, "an agent as a user in bubblewrap may write to the pending requests, at /p")
+	require.Contains(t, found[0].What, "an agent as "+d.SandboxUsers("work")[0].Who+" in bubblewrap may write to the pending requests, at /p")
 }
 
 func TestDoctorWithoutBubblewrap(t *testing.T) {
@@ -113,12 +118,32 @@ func TestProbeFindsProcesses(t *testing.T) {
 	require.NotZero(t, d.Daemon)
 	box := sandbox.Find(t.Context(), d.Bin, "", nil)
 	box.Mounts = sandbox.Mounts(d.Layout, "work")
-	system := slices.DeleteFunc(sandbox.BwrapSystem(), func(s string) bool { return s == "--unshare-all" || s == "1000" || s == "--uid" || s == "--gid" })
-	breaches, err := d.Probe(t.Context(), box, "work", doctor.SandboxUser{System: append(system, "--unshare-user")})
-	require.NoError(t, err)
-	require.True(t, containsText(breaches, "sees the daemon's process"), "%q", breaches)
-	require.True(t, containsText(breaches, "may kill the daemon's process"), "%q", breaches)
+	for who, row := range map[string]struct {
+		without, more []string
+		want          []string
+	}{
+		"with the host's processes": {[]string{"--unshare-pid", "--as-pid-1"}, nil, []string{
+			"sees the daemon's process", "may kill the daemon's process", "may signal a thread of the daemon", "may signal the daemon through a pidfd", "may limit the daemon",
+		}},
+		"with all of the host's processes and capabilities": {[]string{"--unshare-pid", "--as-pid-1"}, []string{"--cap-add", "ALL"}, []string{
+			"may debug the daemon", "may read the daemon's memory", "may read the daemon's memory through process_vm_readv", "may write the daemon's memory through process_vm_writev",
+			"may take a descriptor of the daemon", "may read the daemon's environment", "enters the host's files through the daemon", "enters the daemon's folder",
+		}},
+		"with bubblewrap's init": {[]string{"--as-pid-1"}, nil, []string{"may read the environment of the user that started it"}},
+	} {
+		system := slices.DeleteFunc(sandbox.BwrapSystem(), func(s string) bool { return slices.Contains(row.without, s) })
+		r, err := d.Probe(t.Context(), box, "work", doctor.SandboxUser{System: append(system, row.more...)})
+		require.NoError(t, err)
+		if row.more != nil && os.Getuid() != 0 {
+			continue // only root has capabilities to keep
+		}
+		for _, want := range row.want {
+			require.True(t, containsText(r.Breaches, want), "%s: %q is not in %q", who, want, r.Breaches)
+		}
+		require.Empty(t, r.NotTried, who)
+	}
 	require.True(t, alive(d.Daemon), "the probe sends only signal 0")
+	require.False(t, stopped(d.Daemon))
 }
 
 // An agent with CAP_SYS_ADMIN over its mounts can remount them for writing.
@@ -127,8 +152,9 @@ func TestProbeFindsRemounts(t *testing.T) {
 	b, err := json.Marshal(map[string]string{"requests": w.layout.Requests("work"), "responses": w.layout.Responses("work")})
 	require.NoError(t, err)
 	out := w.runUnshared(t, string(b), `mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$0" doctor probe`, w.layout.Responses("work"))
-	var breaches []string
-	require.NoError(t, json.Unmarshal([]byte(out), &breaches), out)
+	var report doctor.ProbeReport
+	require.NoError(t, json.Unmarshal([]byte(out), &report), out)
+	breaches := report.Breaches
 	require.True(t, containsText(breaches, "may remount its responses for writing"), "%q", breaches)
 	require.True(t, containsText(breaches, "may unmount its responses"), "%q", breaches)
 	require.False(t, containsText(breaches, "may write responses"), "only after a remount: %q", breaches)

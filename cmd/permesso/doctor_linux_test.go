@@ -361,6 +361,8 @@ func TestDoctorOfAHealthyHome(t *testing.T) {
 	code, out, errs := w.run("", "doctor", "--json")
 	require.NotEqual(t, console.ExitError, code, errs)
 	require.NotContains(t, out, `"severity":"error"`)
+	require.Regexp(t, `of [0-9]{2,} attempts none succeeded \(/proc [0-9]+, limits [0-9]+, memory [0-9]+, mounts [0-9]+, .*ptrace [0-9]+, .*signals [0-9]+`, out)
+	require.NotContains(t, out, "not tried")
 	after := tree(t, w.layout.Home)
 	for _, m := range []map[string]string{before, after} {
 		delete(m, w.layout.Run()) // the probe creates and removes a file there

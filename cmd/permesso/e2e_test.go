@@ -34,6 +34,7 @@ const testTimeout = 60 * time.Second
 
 func TestMain(m *testing.M) {
 	exec.SuperviseIfAsked()
+	escapeIfAsked()
 	if what := os.Getenv("PERMESSO_SOCKET_HELPER"); what != "" {
 		os.Exit(socketHelper(what))
 	}

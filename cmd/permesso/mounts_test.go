@@ -79,9 +79,10 @@ func shellSplit(t *testing.T, line string) []string {
 
 func parseBwrap(t *testing.T, line string) (list sandbox.MountList) {
 	w := shellSplit(t, line)
-	require.Len(t, w, 8)
-	require.Equal(t, []string{"--cap-drop", "ALL"}, w[:2], "with CAP_SYS_ADMIN the agent could remount")
-	w = w[2:]
+	system := sandbox.BwrapSystem()
+	require.Equal(t, system, w[:len(system)])
+	w = w[len(system):]
+	require.Len(t, w, 6)
 	for i := 0; i < len(w); i += 3 {
 		require.Contains(t, []string{"--bind", "--ro-bind"}, w[i])
 		list = append(list, sandbox.Mount{Source: w[i+1], Target: w[i+2], ReadOnly: w[i] == "--ro-bind"})
@@ -91,7 +92,10 @@ func parseBwrap(t *testing.T, line string) (list sandbox.MountList) {
 
 func parseFlags(t *testing.T, line string) (list sandbox.MountList) {
 	w := shellSplit(t, line)
-	require.Len(t, w, 4)
+	require.Len(t, w, 9)
+	require.Contains(t, []string{"--pid=", "--pid=private"}, w[0])
+	require.Equal(t, []string{"--ipc=private", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--pids-limit=512"}, w[1:5])
+	w = w[5:]
 	for i := 0; i < len(w); i += 2 {
 		require.Equal(t, "--mount", w[i])
 		fields, err := csv.NewReader(strings.NewReader(w[i+1])).Read()
@@ -119,8 +123,10 @@ func parseFlags(t *testing.T, line string) (list sandbox.MountList) {
 // parseCompose accepts only the subset of YAML that we write.
 func parseCompose(t *testing.T, text string) (list sandbox.MountList) {
 	item := regexp.MustCompile(`(?m)^  - type: bind\n    source: "((?:[^"\\\n]|\\.)*)"\n    target: (/[a-z/]+)\n((?:    read_only: true\n)?)    bind:\n      create_host_path: false\n`)
-	rest, ok := strings.CutPrefix(text, "volumes:\n")
+	head, rest, ok := strings.Cut(text, "volumes:\n")
 	require.True(t, ok)
+	require.Equal(t, "# The container has a PID namespace of its own as long as the service has no key \"pid\".\n"+
+		"ipc: private\ncap_drop: [ALL]\nsecurity_opt: [\"no-new-privileges:true\"]\npids_limit: 512\n", head)
 	require.Empty(t, item.ReplaceAllString(rest, ""), "lines of another form")
 	for _, m := range item.FindAllStringSubmatch(rest, -1) {
 		// YAML has fewer escapes than Go; we use only those with the same meaning in both.

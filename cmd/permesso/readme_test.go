@@ -181,7 +181,7 @@ func TestReadmeTenMinutes(t *testing.T) {
 	require.Regexp(t, `(?m)^valid: [0-9a-f]{32} hello in default`, said[3], "receipt verify")
 	require.Contains(t, said[4], "added   workspace research", "workspace add")
 	require.Regexp(t, `(?m)^research · supervised · `, said[4], "workspace list")
-	require.Regexp(t, `(?m)^--mount type=bind,src=.*/ipc/research/requests,dst=/permesso/requests `, said[4], "mounts")
+	require.Regexp(t, `(?m)^--pid= .* --mount type=bind,src=.*/ipc/research/requests,dst=/permesso/requests `, said[4], "mounts")
 	require.Contains(t, said[5], "May I note?", "tool add")
 	require.Contains(t, said[5], "the running daemon has loaded it", "tool add")
 

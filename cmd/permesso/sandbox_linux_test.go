@@ -159,17 +159,14 @@ func newSandboxRig(t *testing.T) (*sandboxRig, *daemonProcess) {
 	return c, d
 }
 
-// agentIdentities are the users that an agent may be in its sandbox, with the flags
-// of bwrap for each. Only root can start an agent that is root on the host.
+// agentIdentities are the users that an agent may be in its sandbox, with the flags of
+// bwrap for each, after the printed ones.
 func agentIdentities() map[string][]string {
-	system := sandbox.BwrapSystem()
-	users := map[string][]string{"a user": system, "root inside": append(slices.Clone(system), "--uid", "0", "--gid", "0")}
-	if os.Getuid() == 0 {
-		i := slices.Index(system, "--unshare-all")
-		own := []string{"--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"}
-		users["root of the host"] = slices.Replace(slices.Clone(system), i, i+len([]string{"--unshare-all", "--uid", "1000", "--gid", "1000"}), own...)
+	return map[string][]string{
+		"as printed":  nil,
+		"a user":      {"--unshare-user", "--uid", "1000", "--gid", "1000"},
+		"root inside": {"--unshare-user", "--uid", "0", "--gid", "0"},
 	}
-	return users
 }
 
 // vars are the variables of the scripts. An attacker could guess the values.
@@ -184,16 +181,16 @@ func (c *sandboxRig) vars(home string, victim int, looks string) map[string]stri
 	}
 }
 
-// runInside runs a script in bubblewrap. The printed mounts are part of a shell
-// command line, unchanged.
-func (c *sandboxRig) runInside(t *testing.T, mounts string, system []string, vars map[string]string, script string) (int, string) {
+// runInside runs a script in bubblewrap. The printed sandbox is part of a shell command
+// line, unchanged; more are arguments after it.
+func (c *sandboxRig) runInside(t *testing.T, printed string, more []string, vars map[string]string, script string) (int, string) {
 	t.Helper()
-	system = slices.Clone(system)
+	more = slices.Clone(more)
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
-		system = append(system, "--setenv", name, vars[name])
+		more = append(more, "--setenv", name, vars[name])
 	}
-	line := `exec bwrap "$@" ` + mounts + ` --ro-bind ` + sandbox.ShellWord(program(t, true)) + ` ` + sandbox.AgentBin + `/permesso /bin/sh -c ` + sandbox.ShellWord(script)
-	return c.shell(t, nil, line, system...)
+	line := `exec bwrap ` + printed + ` "$@" --ro-bind ` + sandbox.ShellWord(program(t, true)) + ` ` + sandbox.AgentBin + `/permesso /bin/sh -c ` + sandbox.ShellWord(script)
+	return c.shell(t, nil, line, more...)
 }
 
 func (c *sandboxRig) shell(t *testing.T, vars map[string]string, line string, args ...string) (int, string) {
@@ -298,10 +295,10 @@ func TestSandboxHolds(t *testing.T) {
 	target := startVictim(t, c.layout.Home)
 	before := tree(t, c.layout.Home)
 	require.Greater(t, len(before), 20)
-	for who, system := range agentIdentities() {
+	for who, more := range agentIdentities() {
 		for _, a := range attempts() {
 			t.Run(who+"/"+a.name, func(t *testing.T) {
-				code, out := c.runInside(t, c.mounts, system, c.vars(c.layout.Home, target.Process.Pid, "sleep"), a.script)
+				code, out := c.runInside(t, c.mounts, more, c.vars(c.layout.Home, target.Process.Pid, "sleep"), a.script)
 				require.Equal(t, before, tree(t, c.layout.Home), "the host has changed: %s", out)
 				require.NotZero(t, code, "the attempt succeeded: %s", out)
 				require.True(t, alive(target.Process.Pid))
@@ -332,8 +329,8 @@ func TestSandboxAttemptsAreReal(t *testing.T) {
 				require.Zero(t, code, out)
 				return
 			}
-			wrong := sandbox.ShellWords([]string{"--bind", ipc.Layout{Home: home}.Workspace("work"), "/permesso", "--bind", home, home})
-			code, said := c.runInside(t, wrong, sandbox.BwrapSystem(), vars, a.script)
+			wrong := sandbox.ShellWords(append(sandbox.BwrapSystem(), "--bind", ipc.Layout{Home: home}.Workspace("work"), "/permesso", "--bind", home, home))
+			code, said := c.runInside(t, wrong, nil, vars, a.script)
 			require.Zero(t, code, said)
 			require.NotEqual(t, before, tree(t, home), "the change was not detected")
 		})
@@ -356,10 +353,10 @@ func TestSandboxHoldsWhileTheGateServes(t *testing.T) {
 	c.requestFromInside(t, 2)
 	settled := c.bytes(t, approval.DocResponse, c.doneID)
 	pending := c.bytes(t, approval.DocPending, c.pendingID)
-	for who, system := range agentIdentities() {
+	for who, more := range agentIdentities() {
 		for _, a := range attempts() {
 			t.Run(who+"/"+a.name, func(t *testing.T) {
-				code, out := c.runInside(t, c.mounts, system, c.vars(c.layout.Home, pid, "serve"), a.script)
+				code, out := c.runInside(t, c.mounts, more, c.vars(c.layout.Home, pid, "serve"), a.script)
 				require.NotZero(t, code, "the attempt succeeded: %s", out)
 			})
 		}
@@ -395,7 +392,7 @@ func (c *sandboxRig) glob(dir string) string {
 // response.
 func (c *sandboxRig) requestFromInside(t *testing.T, runs int) {
 	t.Helper()
-	code, out := c.runInside(t, c.mounts, sandbox.BwrapSystem(), nil, `permesso request count --wait --timeout 60s --json && ls /permesso`)
+	code, out := c.runInside(t, c.mounts, nil, nil, `permesso request count --wait --timeout 60s --json && ls /permesso`)
 	require.Zero(t, code, out)
 	require.Contains(t, out, `"status":"auto_approved"`)
 	require.Contains(t, out, "\nbin\nrequests\nresponses\n", "the agent sees only these")

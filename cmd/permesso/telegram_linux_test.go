@@ -121,7 +121,7 @@ func (s *chatRig) submitAndWait(args string) botapi.Message {
 	responses := make(chan string, 1)
 	s.responses = responses
 	go func() { // ends when the sandbox exits, or after testTimeout
-		_, out := (&sandboxRig{rig: s.rig}).runInside(s.t, s.mounts, sandbox.BwrapSystem(), nil, "exec permesso request "+args+" --wait --timeout 60s --json 2>/dev/null")
+		_, out := (&sandboxRig{rig: s.rig}).runInside(s.t, s.mounts, nil, nil, "exec permesso request "+args+" --wait --timeout 60s --json 2>/dev/null")
 		responses <- out
 	}()
 	return s.awaitRecorded(s.awaitMessage(func(m botapi.Message) bool {
@@ -328,7 +328,7 @@ func TestTelegramFromASandbox(t *testing.T) {
 			s.requireOutcome(approval.StatusApproved, 1)
 			m = s.awaitText(m, "✅ Approved for this session by ann at ")
 			require.Equal(s.t, []string{"↩ Undo"}, m.Buttons())
-			code, out := (&sandboxRig{rig: s.rig}).runInside(s.t, s.mounts, sandbox.BwrapSystem(), nil, "exec permesso request "+ask5+" --wait --timeout 60s --json")
+			code, out := (&sandboxRig{rig: s.rig}).runInside(s.t, s.mounts, nil, nil, "exec permesso request "+ask5+" --wait --timeout 60s --json")
 			require.Zero(s.t, code, out)
 			require.Contains(s.t, out, `"status":"auto_approved"`)
 			require.NotEmpty(s.t, s.tap(tgAnn, m, "↩ Undo"))

@@ -27,7 +27,7 @@ func (a *app) workspaceAddCmd() *cobra.Command {
 	c.Flags().StringVar(&w.Autonomy, "autonomy", "", "`level`: readonly, supervised or full (default supervised)")
 	c.Flags().StringArrayVar(&w.Approvers, "approver", nil, "`name` from [approvers]; may be repeated (default: only the local operator)")
 	c.Flags().Var((*longDuration)(&w.Timeout), "timeout", "expire pending requests after this long (default 5m)")
-	c.Flags().UintSliceVar(&w.AgentUIDs, "agent-uid", nil, "`UID` of an agent without a container; it may never decide")
+	c.Flags().UintSliceVar(&w.AgentUIDs, "agent-uid", nil, "`UID` of the agent or of its rootless sandbox; it may never decide")
 	return c
 }
 

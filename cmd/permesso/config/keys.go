@@ -198,7 +198,7 @@ func workspaceKeys(languages valueType, languageHelp string) []Key {
 	return []Key{
 		{Name: "autonomy", Default: `"supervised"`, Help: "readonly, supervised, full", valueType: word(grant.Levels()...), shown: true},
 		{Name: "approvers", Example: "[]", Help: "names from [approvers]; empty: only the local operator", Hint: `a list of names: approvers = ["ann"]`, valueType: listOf("list of names", anyText(), anyItem, ""), shown: true},
-		{Name: "agent_uid", Example: "1001", Help: "or [1001, 1002]: the agent's UID, if it is not in a container; it may not decide", Hint: uidHint, valueType: oneOrMore("UID, or list of UIDs", number(1, highestUID), numbers("", 1, highestUID, "whole numbers from 1 to 4294967294"))},
+		{Name: "agent_uid", Example: "1001", Help: "or [1001, 1002]: UID of the agent or of its rootless sandbox; it reaches its folders and may not decide", Hint: uidHint, valueType: oneOrMore("UID, or list of UIDs", number(1, highestUID), numbers("", 1, highestUID, "whole numbers from 1 to 4294967294"))},
 		{Name: "channels", Example: `["telegram", "email", "ntfy"]`, Help: "also ask approvers there", Hint: `a list of names: channels = ["telegram"]`, valueType: listOf("list of names of channels", anyText(), anyItem, "")},
 		{Name: "telegram", Help: "a group, or one topic of it; default: each approver's private chat", Hint: "telegram = { chat_id = 123456789 }", valueType: tables(""), Keys: []Key{
 			{Name: "chat_id", Example: "-1001234567890", Help: "the numeric id of the chat", Hint: "the numeric id of the chat, without quotes", valueType: number(-1<<52, 1<<52)},

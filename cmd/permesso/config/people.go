@@ -263,6 +263,16 @@ func (c *Config) IsAgent(uid string) bool {
 	return false
 }
 
+// AgentsOf returns the UIDs of a workspace's agents.
+func (c *Config) AgentsOf(ws string) (uids []uint32) {
+	for _, text := range c.AgentUIDs[ws] {
+		if uid, err := strconv.ParseUint(text, 10, 32); err == nil { // the configuration was checked
+			uids = append(uids, uint32(uid))
+		}
+	}
+	return uids
+}
+
 // overflowUID is what a process sees in place of a UID that is not mapped into its namespace.
 const overflowUID = 65534
 

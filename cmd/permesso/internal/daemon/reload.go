@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -171,6 +172,7 @@ func (s *server) applyConfig(file string, data []byte) error {
 	s.watchConfig()
 	s.gate.Reconfigured()
 	s.findWorkspaces()
+	s.admitAgents(next)
 	s.health.Use(next)
 	s.audit.Note(event.Entry{Time: time.Now().UTC(), Event: event.Configured, Detail: "sha256 " + next.SHA256})
 	s.warn(next)
@@ -193,6 +195,28 @@ func (s *server) prepare(names []string) error {
 		}
 	}
 	return nil
+}
+
+// admitAgents lets the agents of agent_uid, and no longer those of before, reach their
+// folders. An agent that cannot reach them is an error of the log: the daemon serves the
+// others.
+func (s *server) admitAgents(cfg *config.Config) {
+	names, err := s.Store.Workspaces(context.Background())
+	agents := map[string][]uint32{}
+	for _, ws := range names {
+		agents[ws] = cfg.AgentsOf(ws)
+	}
+	if err = errors.Join(err, s.Layout.AdmitAgents(agents)); err != nil {
+		s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("admit agents failed")
+		return
+	}
+	for ws, uids := range agents {
+		for _, uid := range uids {
+			if err := s.Layout.CheckAgentPath(ws, uid); err != nil {
+				s.log.Warn().Str("ws", ws).EmbedObject(console.Advice{Err: err}).Msg(err.Error())
+			}
+		}
+	}
 }
 
 // refuseConfig reports every error of a refused configuration.

@@ -176,6 +176,7 @@ func (s *server) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	s.admitAgents(s.Config)
 	if s.keys, err = s.MakeKeys(); err != nil {
 		return err
 	}

@@ -129,6 +129,13 @@ func (d *Doctor) checkFolders(context.Context) []Finding {
 				"run the daemon on a kernel with openat2 and with /proc mounted"))...)
 		}
 	}
+	for _, ws := range d.withFolders {
+		for _, uid := range d.Config.AgentsOf(ws) {
+			if err := d.Layout.CheckAgentPath(ws, uid); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+				list = append(list, in(ws, findingsOf(SeverityWarning, ws, err))...)
+			}
+		}
+	}
 	return orOK(list, "%d folders, none accessible to other users", seen)
 }
 

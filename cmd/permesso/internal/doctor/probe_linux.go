@@ -6,14 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
@@ -35,20 +38,61 @@ func Probe(c *console.Console) error {
 	if err := json.Unmarshal(b, &q); err != nil {
 		return console.Fail(console.ExitUsage, "permesso doctor runs it, in the agent's sandbox", "standard input is not what doctor gives to its probe")
 	}
+	p := &prober{probeInput: q, ProbeReport: ProbeReport{Tried: map[string]int{}}}
 	if os.Getenv(remountOnly) != "" {
-		return c.Print(q.remount(), "")
+		p.remount(", as root of its own namespace")
+	} else {
+		p.tryAll()
 	}
 	c.JSON = true
-	return c.Print(q.breaches(), "")
+	return c.Print(p.ProbeReport, "")
 }
 
-// remountOnly marks the second probe, which is root in namespaces of its own.
-const remountOnly = "PERMESSO_PROBE_REMOUNT"
+// ProbeReport is what the probe tried in a sandbox.
+type ProbeReport struct {
+	Tried    map[string]int `json:"tried"`     // attempts that were made, by kind
+	Breaches []string       `json:"breaches"`  // those that succeeded, and what an agent needs and does not have
+	NotTried []string       `json:"not_tried"` // attempts that could not be made, and why
+}
 
-// breaches tries everything. The remounts come last because they last until
-// the sandbox ends.
-func (q probeInput) breaches() []string {
-	return slices.Concat(q.ownFolders(), q.responses(), q.private(), q.process(), q.connect(), q.remountElsewhere(), q.remount())
+// prober makes the attempts.
+type prober struct {
+	probeInput
+	ProbeReport
+}
+
+// tried counts an attempt. Only an error of the kernel shows that it was made and stopped;
+// breach says what it means if there is none.
+func (p *prober) tried(kind, breach string, err error) {
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+		p.Breaches = append(p.Breaches, breach)
+	case !errors.As(err, &errno), errno == unix.ENOSYS:
+		p.NotTried = append(p.NotTried, breach+": "+err.Error())
+		return
+	}
+	p.Tried[kind]++
+}
+
+const (
+	// remountOnly marks the second probe, which is root in namespaces of its own.
+	remountOnly = "PERMESSO_PROBE_REMOUNT"
+	// probeSecret stands for the environment of the user that starts a sandbox.
+	probeSecret = "PERMESSO_PROBE_SECRET"
+)
+
+// tryAll tries everything. The remounts come last because they last until the sandbox
+// ends.
+func (p *prober) tryAll() {
+	p.Breaches = p.ownFolders()
+	p.responses()
+	p.private()
+	p.process()
+	p.kernel()
+	p.connect()
+	p.remountElsewhere()
+	p.remount("")
 }
 
 // ownFolders checks what an agent must be able to do.
@@ -75,44 +119,48 @@ func writable(dir string) error {
 }
 
 // responses tries to change a response in every way that leaves no trace.
-func (q probeInput) responses() (list []string) {
-	if writable(q.Responses) == nil {
-		list = append(list, "may write responses: it could forge them")
+func (p *prober) responses() {
+	const kind = "responses"
+	p.tried(kind, "may write responses: it could forge them", writable(p.Responses))
+	info, err := os.Stat(p.Responses)
+	if err == nil {
+		err = os.Chmod(p.Responses, info.Mode().Perm())
 	}
-	if info, err := os.Stat(q.Responses); err == nil && os.Chmod(q.Responses, info.Mode().Perm()) == nil {
-		list = append(list, "may change the mode of the responses")
-	}
-	names, err := filepath.Glob(filepath.Join(q.Responses, "*.json"))
+	p.tried(kind, "may change the mode of the responses", err)
+	names, err := filepath.Glob(filepath.Join(p.Responses, "*.json"))
 	if err != nil || len(names) == 0 {
-		return list
+		return
 	}
-	if f, err := os.OpenFile(names[0], os.O_WRONLY, 0); err == nil {
-		f.Close()
-		list = append(list, "may overwrite a response")
-	}
-	link := filepath.Join(q.Requests, ".tmp-probe-link")
-	if os.Link(names[0], link) == nil {
+	p.tried(kind, "may overwrite a response", opens(names[0], os.O_WRONLY))
+	link := filepath.Join(p.Requests, ".tmp-probe-link")
+	if err = os.Link(names[0], link); err == nil {
 		os.Remove(link)
-		list = append(list, "may link to a response from its requests")
 	}
-	return list
+	p.tried(kind, "may link to a response from its requests", err)
+}
+
+func opens(path string, flags int) error {
+	f, err := os.OpenFile(path, flags, 0)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // private looks for the daemon's private files, on every path where a wrong
 // mount could expose them.
-func (q probeInput) private() (list []string) {
+func (p *prober) private() {
 	roots := append(mountPoints(), procRoots()...)
-	for _, t := range q.Private {
+	for _, t := range p.Private {
+		breach, err := "sees "+t.Name, error(unix.ENOENT)
 		for _, path := range t.candidates(roots) {
-			is, err := statProtected("", path)
-			if err != nil || is.Dev != t.Dev || is.Ino != t.Ino {
-				continue
+			if is, statErr := statProtected("", path); statErr == nil && is.Dev == t.Dev && is.Ino == t.Ino {
+				breach, err = t.reach(path), nil
+				break
 			}
-			list = append(list, t.reach(path))
-			break
 		}
+		p.tried("private files", breach, err)
 	}
-	return list
 }
 
 // reach says what the probe can do with a file that it found.
@@ -169,53 +217,154 @@ func procRoots() (roots []string) {
 	return roots
 }
 
-// process checks whether the daemon can be seen, read or killed. Signal 0 only
-// tests the permission.
-func (q probeInput) process() (list []string) {
-	if q.Since == "" || startOf(q.Gate) != q.Since {
-		return nil
+// process tries to see, signal, read, change or slow the daemon. No attempt harms it if it
+// succeeds: signal 0 only tests the permission, and no byte is read or written.
+func (p *prober) process() {
+	try := func(kind, breach string, f func(pid int) error) {
+		since := startOf(p.Gate)
+		switch {
+		case p.Since == "":
+			p.NotTried = append(p.NotTried, breach+": the daemon's process is not known")
+		case since != "" && since != p.Since: // another process has its PID
+			p.tried(kind, breach, unix.ESRCH)
+		default:
+			p.tried(kind, breach, f(p.Gate))
+		}
 	}
-	list = append(list, "sees the daemon's process")
-	if unix.Kill(q.Gate, 0) == nil {
-		list = append(list, "may kill the daemon's process")
+	try("signals", "may kill the daemon's process", func(pid int) error { return unix.Kill(pid, 0) })
+	try("signals", "may signal a thread of the daemon", func(pid int) error { return unix.Tgkill(pid, pid, 0) })
+	try("signals", "may signal the daemon through a pidfd", withPidfd(func(fd int) error { return unix.PidfdSendSignal(fd, 0, nil, 0) }))
+	try("ptrace", "may debug the daemon", seize)
+	try("memory", "may read the daemon's memory through process_vm_readv", vmAccess(unix.SYS_PROCESS_VM_READV))
+	try("memory", "may write the daemon's memory through process_vm_writev", vmAccess(unix.SYS_PROCESS_VM_WRITEV))
+	try("memory", "may take a descriptor of the daemon", withPidfd(func(fd int) error {
+		got, err := unix.PidfdGetfd(fd, 0, 0)
+		if err != nil {
+			return err
+		}
+		return unix.Close(got)
+	}))
+	try("limits", "may limit the daemon", func(pid int) error { return unix.Prlimit(pid, unix.RLIMIT_CORE, nil, &unix.Rlimit{}) })
+	try("limits", "may slow the daemon down", func(pid int) error {
+		was, err := unix.Getpriority(unix.PRIO_PROCESS, pid) // 20 less the nice value
+		if err != nil {
+			return err
+		}
+		return unix.Setpriority(unix.PRIO_PROCESS, pid, 20-was)
+	})
+	try("/proc", "sees the daemon's process", func(pid int) error { return opens(procFile(pid, "stat"), os.O_RDONLY) })
+	for _, file := range []struct {
+		name, breach string
+		flags        int
+	}{
+		{"mem", "may read the daemon's memory", os.O_RDONLY},
+		{"maps", "sees the daemon's memory", os.O_RDONLY},
+		{"environ", "may read the daemon's environment", os.O_RDONLY},
+		{"oom_score_adj", "may have the kernel kill the daemon", os.O_WRONLY},
+		{"root", "enters the host's files through the daemon", unix.O_DIRECTORY},
+		{"cwd", "enters the daemon's folder", unix.O_DIRECTORY},
+		{"fd", "sees the daemon's descriptors", unix.O_DIRECTORY},
+	} {
+		try("/proc", file.breach, func(pid int) error { return opens(procFile(pid, file.name), file.flags) })
 	}
-	if f, err := os.Open(procFile(q.Gate, "mem")); err == nil {
-		f.Close()
-		list = append(list, "may read the daemon's memory")
-	}
-	return list
+	p.tried("/proc", "may read the environment of the user that started it", starterEnvironment())
 }
 
-func (q probeInput) connect() (list []string) {
-	for _, path := range q.Sockets {
-		c, err := net.DialTimeout("unix", path, time.Second)
+func withPidfd(f func(fd int) error) func(pid int) error {
+	return func(pid int) error {
+		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
-			continue
+			return err
 		}
-		c.Close()
-		list = append(list, "reaches the socket "+path)
+		defer unix.Close(fd)
+		return f(fd)
 	}
-	return list
+}
+
+// seize becomes a process's debugger, which does not stop it, until the thread ends.
+func seize(pid int) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		done <- unix.PtraceSeize(pid)
+	}()
+	return <-done
+}
+
+// vmAccess accesses an address that is not mapped: EFAULT means that the kernel allowed the
+// access.
+func vmAccess(call uintptr) func(pid int) error {
+	return func(pid int) error {
+		var b [8]byte
+		local, remote := unix.Iovec{Base: &b[0], Len: 8}, unix.RemoteIovec{Base: 8, Len: 8}
+		_, _, errno := unix.Syscall6(call, uintptr(pid), uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
+		if errno == 0 || errno == unix.EFAULT {
+			return nil
+		}
+		return errno
+	}
+}
+
+// starterEnvironment looks for probeSecret, which the sandbox must not pass on.
+func starterEnvironment() error {
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if b, err := os.ReadFile(file); err == nil && bytes.Contains(b, []byte(probeSecret+"=")) {
+			return nil
+		}
+	}
+	return unix.ENOENT
+}
+
+// kernel tries to change the kernel: root may write its settings without any capability.
+func (p *prober) kernel() {
+	for _, file := range []struct{ path, breach string }{
+		{"/proc/sys/kernel/core_pattern", "may set the kernel's program for core dumps"},
+		{"/proc/sys/fs/file-max", "may set limits of the kernel"},
+		{"/proc/sysrq-trigger", "may restart the host"},
+		{"/sys/fs/cgroup/cgroup.procs", "may change cgroups of the host"},
+		{"/dev/mem", "may write the host's memory"},
+	} {
+		p.tried("the kernel", file.breach, opens(file.path, os.O_WRONLY))
+	}
+	disk := filepath.Join(p.Requests, ".tmp-probe-disk")
+	err := unix.Mknod(disk, unix.S_IFBLK|0o600, int(p.Own.Dev))
+	if err == nil {
+		err = os.Remove(disk)
+	}
+	p.tried("the kernel", "may make a device of the host's disk", err)
+}
+
+func (p *prober) connect() {
+	for _, path := range p.Sockets {
+		c, err := net.DialTimeout("unix", path, time.Second)
+		if err == nil {
+			c.Close()
+		}
+		p.tried("sockets", "reaches the socket "+path, err)
+	}
 }
 
 // remount tries to make the responses writable, then to unmount them.
-func (q probeInput) remount() (list []string) {
-	if unix.Mount("", q.Responses, "", unix.MS_REMOUNT|unix.MS_BIND, "") == nil {
-		list = append(list, "may remount its responses for writing")
-	}
-	if unix.Unmount(q.Responses, unix.MNT_DETACH) == nil {
-		list = append(list, "may unmount its responses")
-	}
-	return list
+func (p *prober) remount(as string) {
+	p.tried("mounts", "may remount its responses for writing"+as, unix.Mount("", p.Responses, "", unix.MS_REMOUNT|unix.MS_BIND, ""))
+	p.tried("mounts", "may unmount its responses"+as, unix.Unmount(p.Responses, unix.MNT_DETACH))
 }
 
 // remountElsewhere tries the same as root in new namespaces, where the kernel
 // locks mounts from outside.
-func (q probeInput) remountElsewhere() []string {
-	before := writable(q.Responses)
-	b, err := json.Marshal(q)
+func (p *prober) remountElsewhere() {
+	if writable(p.Responses) == nil {
+		return // they are writable already
+	}
+	const what = "may remount its responses, as root of its own namespace"
+	b, err := json.Marshal(p.probeInput)
 	if err != nil {
-		return nil
+		p.tried("mounts", what, err)
+		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -226,15 +375,17 @@ func (q probeInput) remountElsewhere() []string {
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
 	}
-	out, err := cmd.Output()
-	var list []string
-	if err != nil || json.Unmarshal(out, &list) != nil || before == nil {
-		return nil // namespaces are forbidden, which is fine
+	out, err := cmd.Output() // an error of the kernel: namespaces are forbidden, which is fine
+	var r ProbeReport
+	if err == nil {
+		err = json.Unmarshal(out, &r)
 	}
-	for i := range list {
-		list[i] += ", as root of its own namespace"
+	if err != nil {
+		p.tried("mounts", what, err)
+		return
 	}
-	return list
+	p.Tried["mounts"] += r.Tried["mounts"]
+	p.Breaches, p.NotTried = append(p.Breaches, r.Breaches...), append(p.NotTried, r.NotTried...)
 }
 
 const (
@@ -251,6 +402,7 @@ func (d *Doctor) checkMounts(ctx context.Context) []Finding {
 			"apt-get install bubblewrap, or check your containers against permesso mounts WORKSPACE")
 	}
 	var list []Finding
+	tried := map[string]int{}
 	workspaces := d.withFolders
 	for i, ws := range workspaces {
 		if time.Since(d.began) > mountsTimeout {
@@ -259,71 +411,105 @@ func (d *Doctor) checkMounts(ctx context.Context) []Finding {
 			break
 		}
 		box.Mounts = d.MountsOf(ws)
-		for _, user := range SandboxUsers() {
-			list = append(list, d.tryMounts(ctx, box, ws, user)...)
+		for _, user := range d.SandboxUsers(ws) {
+			list = append(list, d.tryMounts(ctx, box, ws, user, tried)...)
 		}
 	}
-	return orOK(list, "an agent in bubblewrap reaches only its two folders (%s)", hints.Plural(len(workspaces), "workspace"))
+	if slices.ContainsFunc(list, func(f Finding) bool { return f.Severity < SeverityInfo }) || len(tried) == 0 {
+		return list
+	}
+	sum, kinds := 0, make([]string, 0, len(tried))
+	for _, kind := range slices.Sorted(maps.Keys(tried)) {
+		sum, kinds = sum+tried[kind], append(kinds, fmt.Sprintf("%s %d", kind, tried[kind]))
+	}
+	return append(list, okFinding("an agent in the bubblewrap of permesso mounts reaches only its two folders (%s): of %d attempts none succeeded (%s)",
+		hints.Plural(len(workspaces), "workspace"), sum, strings.Join(kinds, ", ")))
 }
 
-// SandboxUser is a user of the sandbox, and the bwrap arguments for it.
+// SandboxUser is a user that starts the sandbox, and the bwrap arguments before the mounts.
 type SandboxUser struct {
 	Who    string
+	UID    int // 0: the user of doctor
 	System []string
 }
 
-// SandboxUsers are the users that an agent can be. Only root can start an agent that is
-// root on the host too.
-func SandboxUsers() []SandboxUser {
+// SandboxUsers are the users that an agent of a workspace can be. Only root can start a
+// sandbox as another user.
+func (d *Doctor) SandboxUsers(ws string) []SandboxUser {
 	system := sandbox.BwrapSystem()
-	users := []SandboxUser{{"a user", system}, {"root", append(slices.Clone(system), "--uid", "0", "--gid", "0")}}
-	if i := slices.Index(system, "--unshare-all"); os.Getuid() == 0 && i >= 0 {
-		own := []string{"--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"}
-		users = append(users, SandboxUser{"root of the host", slices.Replace(slices.Clone(system), i, i+len([]string{"--unshare-all", "--uid", "1000", "--gid", "1000"}), own...)})
+	if os.Getuid() != 0 {
+		return []SandboxUser{{"its user", 0, system}, {"root of its own namespace", 0, append(slices.Clone(system), "--unshare-user", "--uid", "0", "--gid", "0")}}
+	}
+	users := []SandboxUser{{"root", 0, system}}
+	if d.UID > 0 {
+		users = append(users, SandboxUser{"the daemon's user", d.UID, system})
+	}
+	for _, uid := range d.Config.AgentsOf(ws) {
+		users = append(users, SandboxUser{fmt.Sprintf("UID %d (agent_uid)", uid), int(uid), system})
 	}
 	return users
 }
 
-// tryMounts returns what the probe could do as findings.
-func (d *Doctor) tryMounts(ctx context.Context, box sandbox.Sandbox, ws string, user SandboxUser) []Finding {
-	breaches, err := d.Probe(ctx, box, ws, user)
+// tryMounts returns what the probe could do, and could not try, as findings. It adds what it
+// tried.
+func (d *Doctor) tryMounts(ctx context.Context, box sandbox.Sandbox, ws string, user SandboxUser, tried map[string]int) []Finding {
+	r, err := d.Probe(ctx, box, ws, user)
 	if err != nil {
-		return in(ws, warning("sandbox probe failed: "+console.OneLine(err.Error()),
-			"permesso mounts "+ws+" --bwrap prints the mounts; start them by hand"))
+		return in(ws, warning("sandbox probe as "+user.Who+" failed: "+console.OneLine(err.Error()),
+			"start it by hand: bwrap $(permesso mounts "+ws+" --bwrap) true"))
+	}
+	for kind, n := range r.Tried {
+		tried[kind] += n
 	}
 	var list []Finding
-	for i, b := range breaches {
-		if !slices.Contains(breaches[:i], b) {
+	for i, b := range r.Breaches {
+		if !slices.Contains(r.Breaches[:i], b) {
 			list = append(list, failure("an agent as "+user.Who+" in bubblewrap "+console.OneLine(b),
 				"check for links and other mounts: permesso mounts "+ws+"; findmnt -T "+sandbox.ShellWord(d.Layout.Home))...)
 		}
+	}
+	for _, what := range r.NotTried {
+		list = append(list, notice("not tried, as "+user.Who+" in bubblewrap: "+console.OneLine(what), "")...)
 	}
 	return in(ws, list)
 }
 
 // Probe runs permesso doctor probe in a sandbox.
-func (d *Doctor) Probe(ctx context.Context, box sandbox.Sandbox, ws string, user SandboxUser) (breaches []string, err error) {
+func (d *Doctor) Probe(ctx context.Context, box sandbox.Sandbox, ws string, user SandboxUser) (r ProbeReport, err error) {
 	q, err := json.Marshal(d.probeInput(ws))
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	args := append(slices.Clone(user.System), box.Mounts.Bwrap()...)
-	args = append(args, "--ro-bind", box.Bin, sandbox.AgentBin+"/permesso", sandbox.AgentBin+"/permesso", "doctor", "probe")
-	cmd := exec.CommandContext(ctx, box.Bwrap, args...)
+	const program = sandbox.AgentBin + "/permesso"
+	args, as := append(slices.Clone(user.System), box.Mounts.Binds()...), &syscall.SysProcAttr{Setpgid: true}
+	var files []*os.File
+	if user.UID == 0 {
+		args = append(args, "--ro-bind", box.Bin, program)
+	} else { // another user may have no way to our program
+		f, err := os.Open(box.Bin)
+		if err != nil {
+			return r, err
+		}
+		defer f.Close()
+		files, args = []*os.File{f}, append(args, "--perms", "0755", "--ro-bind-data", "3", program)
+		as.Credential = &syscall.Credential{Uid: uint32(user.UID), Gid: uint32(user.UID)}
+	}
+	cmd := exec.CommandContext(ctx, box.Bwrap, append(args, program, "doctor", "probe")...)
+	cmd.ExtraFiles, cmd.SysProcAttr = files, as
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = bytes.NewReader(q), &out, &errs, time.Second
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Env = append(os.Environ(), probeSecret+"=1")
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	if err := sandbox.OnOneThread(cmd.Run); err != nil {
 		first, _, _ := strings.Cut(strings.TrimSpace(errs.String()), "\n")
-		return nil, fmt.Errorf("probe: %w: %s", err, first)
+		return r, fmt.Errorf("probe: %w: %s", err, first)
 	}
-	if err := json.Unmarshal(out.Bytes(), &breaches); err != nil {
-		return nil, fmt.Errorf("parse the probe's output: %w", err)
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+		return r, fmt.Errorf("parse the probe's output: %w", err)
 	}
-	return breaches, nil
+	return r, nil
 }
 
 // probeInput is the probe's input. It holds no secrets: an attacker may know it.

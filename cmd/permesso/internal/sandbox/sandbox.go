@@ -51,21 +51,35 @@ func Find(ctx context.Context, bin, dir string, mounts MountList) Sandbox {
 	return s
 }
 
-// BwrapSystem returns the arguments of a minimal system: the host's programs
-// read-only, an empty /tmp, new namespaces, no network, an empty environment.
+// pidsLimit is the most processes of a container. Bubblewrap has no such limit.
+const pidsLimit = "512"
+
+// BwrapSystem returns the arguments of bubblewrap for a sandbox with nothing of the host but
+// its programs, read-only: own namespaces without a network, no capabilities, an empty
+// /tmp, an empty environment.
+//
+// A user namespace is not among them: every user but root gets one from bubblewrap anyway,
+// and in one root could not reach the folders of a daemon with a user of its own.
+//
+// The agent is PID 1, because bubblewrap's own init would show it the environment of the
+// user that started bubblewrap, in /proc/1/environ. /proc/sys is read-only, because an
+// agent started by root could otherwise write the kernel's settings without any
+// capability: bubblewrap covers only what root's access(2) finds writable.
 func BwrapSystem() []string {
-	args := []string{"--ro-bind", "/usr", "/usr"}
-	for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64"} {
-		if to, err := os.Readlink(dir); err == nil {
-			args = append(args, "--symlink", to, dir)
-		} else if _, err := os.Stat(dir); err == nil {
-			args = append(args, "--ro-bind", dir, dir)
-		}
+	args := []string{
+		"--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try",
+		"--cap-drop", "ALL", "--new-session", "--die-with-parent", "--as-pid-1",
+		"--clearenv", "--setenv", "PATH", AgentBin + ":/usr/local/bin:/usr/bin:/bin", "--setenv", "HOME", "/tmp",
+		"--ro-bind", "/usr", "/usr",
 	}
-	return append(args, "--tmpfs", "/tmp", "--proc", "/proc", "--dev", "/dev",
-		"--unshare-all", "--uid", "1000", "--gid", "1000",
-		"--clearenv", "--setenv", "PATH", AgentBin+":/usr/bin:/bin", "--chdir", "/tmp",
-		"--new-session", "--die-with-parent")
+	for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64"} {
+		args = append(args, "--ro-bind-try", dir, dir)
+	}
+	args = append(args, "--tmpfs", "/tmp", "--proc", "/proc")
+	for _, dir := range []string{"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"} {
+		args = append(args, "--ro-bind-try", dir, dir)
+	}
+	return append(args, "--dev", "/dev", "--chdir", "/tmp")
 }
 
 // Run runs a shell script as the agent, until it ends or ctx does. No process of the
@@ -76,7 +90,7 @@ func (s Sandbox) Run(ctx context.Context, out io.Writer, script string) error {
 	p := exec.Program{Dir: s.dir, Stdout: out, Stderr: out}
 	script = "exec 2>&1\n" + script // one pipe keeps the order of the lines
 	if s.Bwrap != "" {
-		p.Argv = append(append([]string{s.Bwrap}, BwrapSystem()...), s.Mounts.Bwrap()...)
+		p.Argv = append([]string{s.Bwrap}, s.Mounts.Bwrap()...)
 		p.Argv = append(p.Argv, "--ro-bind", s.Bin, AgentBin+"/permesso", "/bin/sh", "-c", script)
 	} else {
 		path, err := s.unsandboxedPath()
@@ -132,19 +146,18 @@ func Mounts(l ipc.Layout, ws string) MountList {
 	}
 }
 
-// Form formats the mounts for a program as one line that a shell splits;
-// compose gets lines of YAML. "" is for people.
+// Form formats a sandbox with the mounts for a program, as one line that a shell splits;
+// compose gets lines of YAML. "" is for people, and only the mounts.
 func (list MountList) Form(name string) (string, error) {
 	switch name {
 	case "bwrap":
 		return ShellWords(list.Bwrap()), nil
 	case "docker":
-		// Docker's --mount has no nosuid, and its containers do not need it.
-		args, err := list.Flags("readonly")
-		return ShellWords(args), err
+		// An empty --pid is Docker's only word for a PID namespace of its own, and overrides an
+		// earlier one. Docker's --mount has no nosuid, and no-new-privileges does the same.
+		return list.run([]string{"--pid="}, "readonly")
 	case "podman":
-		args, err := list.Flags("readonly", "nosuid", "nodev", "noexec")
-		return ShellWords(args), err
+		return list.run([]string{"--pid=private"}, "readonly", "nosuid", "nodev", "noexec")
 	case "compose":
 		return list.compose(), nil
 	}
@@ -159,10 +172,11 @@ func (list MountList) Form(name string) (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// Bwrap drops the capabilities too: an agent started by root could otherwise
-// remount its responses for writing.
-func (list MountList) Bwrap() []string {
-	args := []string{"--cap-drop", "ALL"}
+// Bwrap returns the arguments of bubblewrap for a whole sandbox.
+func (list MountList) Bwrap() []string { return append(BwrapSystem(), list.Binds()...) }
+
+// Binds returns the arguments of bubblewrap for the mounts alone.
+func (list MountList) Binds() (args []string) {
 	for _, m := range list {
 		how := "--bind"
 		if m.ReadOnly {
@@ -171,6 +185,13 @@ func (list MountList) Bwrap() []string {
 		args = append(args, how, m.Source, m.Target)
 	}
 	return args
+}
+
+// run returns the flags of docker run or podman run.
+func (list MountList) run(pid []string, readonly string, others ...string) (string, error) {
+	flags, err := list.Flags(readonly, others...)
+	args := append(pid, "--ipc=private", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--pids-limit="+pidsLimit)
+	return ShellWords(append(args, flags...)), err
 }
 
 // Flags returns --mount flags. Their value is CSV, because a path may contain
@@ -197,7 +218,8 @@ func (list MountList) Flags(readonly string, others ...string) ([]string, error)
 // variables in every value, hence the second dollar sign.
 func (list MountList) compose() string {
 	var b strings.Builder
-	b.WriteString("volumes:")
+	b.WriteString("# The container has a PID namespace of its own as long as the service has no key \"pid\".\n" +
+		"ipc: private\ncap_drop: [ALL]\nsecurity_opt: [\"no-new-privileges:true\"]\npids_limit: " + pidsLimit + "\nvolumes:")
 	for _, m := range list {
 		source := strconv.Quote(strings.ReplaceAll(m.Source, "$", "$$"))
 		fmt.Fprintf(&b, "\n  - type: bind\n    source: %s\n    target: %s", source, m.Target)
