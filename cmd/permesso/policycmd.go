@@ -251,6 +251,10 @@ func (a *app) explainKnown(ctx context.Context, h *home.Home, m *home.Memory, ty
 	if err != nil {
 		return err
 	}
+	if r == nil && then != nil {
+		return console.Fail(console.ExitError, "permesso show "+k.ID+" prints its reasons; permesso policy explain FILE evaluates a request anew",
+			"%s was refused at once: of such a request only the digest and the reasons are kept", k)
+	}
 	if r == nil {
 		return console.Fail(console.ExitError, "permesso show "+k.ID, "no request of %s is stored that could be evaluated", k)
 	}
