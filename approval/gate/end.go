@@ -62,6 +62,7 @@ func (g *Gate) end(ctx context.Context, e outcome, before ...store.Op) error {
 		return fmt.Errorf("write record: %w", err)
 	}
 	g.index.addSettled(e.key)
+	g.settledNow(ctx, e.key, &e.record, len(file))
 	g.accept(e.submission, submit.Result{})
 	g.changed(e.key)
 	g.logOutcome(&e)
