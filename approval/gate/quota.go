@@ -46,6 +46,18 @@ type Storage struct {
 	Full         bool  // new requests are refused: what may be removed would not make enough room
 }
 
+// IsLow reports whether four fifths of a budget are used.
+func IsLow(s Storage) bool { return s.Used >= toldAt(s.Budget) }
+
+// String says how much is used, and what follows from it.
+func (s Storage) String() string {
+	text := fmt.Sprintf("records and responses use %d%% of limits.stored, %s", s.Used*100/max(s.Budget, 1), sizeText(s.Budget))
+	if s.Full {
+		text += ": new requests are refused, because what ran is kept until its retention ends"
+	}
+	return text
+}
+
 // quotas are those of all workspaces.
 type quotas struct {
 	mu   sync.Mutex
@@ -129,7 +141,7 @@ func (g *Gate) Storage(ctx context.Context, ws string) (Storage, error) {
 	defer g.quotas.mu.Unlock()
 	q, budget := g.quotaOf(ws), g.budget(ws)
 	return Storage{
-		Used: used, Budget: budget, Low: used >= toldAt(budget),
+		Used: used, Budget: budget, Low: IsLow(Storage{Used: used, Budget: budget}),
 		Full: q.scanned && used-q.size >= sweepAt(budget),
 	}, nil
 }
@@ -192,25 +204,14 @@ func (g *Gate) tellStorage(ctx context.Context, ws string) {
 	g.quotas.mu.Lock()
 	q := g.quotaOf(ws)
 	before := q.told
-	// Once told, it stays so until the sweep's level is reached.
-	st.Low = st.Low || before.Low && st.Used > sweepTo(st.Budget)
+	// Once told, it stays so until half is free: not at every turn of a flood and its sweeps.
+	st.Low = st.Low || before.Low && st.Used > st.Budget/2
 	changed := before.Low != st.Low || before.Full != st.Full
 	if changed {
 		q.told = st
 	}
 	g.quotas.mu.Unlock()
-	if !changed {
-		return
-	}
-	switch l := g.Log.With().Str("ws", ws).Int64("used", st.Used).Int64("budget", st.Budget).Logger(); {
-	case st.Full:
-		l.Error().Msg("storage budget used up: new requests are refused")
-	case st.Low:
-		l.Warn().Msg("storage budget almost used up")
-	default:
-		l.Info().Msg("storage budget has room")
-	}
-	if g.StorageChanged != nil {
+	if changed && g.StorageChanged != nil {
 		g.StorageChanged(ws, st)
 	}
 }
