@@ -255,6 +255,9 @@ func (g *Gate) claimDecision(c *approval.Claim) *approval.Decision {
 // maxFindings is how many secrets the record of a refused request names.
 const maxFindings = 16
 
+// maxRefusedTarget is how much of its target the audit log has, in bytes.
+const maxRefusedTarget = 256
+
 // withoutPayload leaves the reasons of a refusal, and not what has the size of the request.
 func withoutPayload(r approval.Ruling) *approval.Ruling {
 	r.Links = nil
@@ -266,6 +269,9 @@ func withoutPayload(r approval.Ruling) *approval.Ruling {
 // the reason, and not the payload.
 func (g *Gate) refuse(ctx context.Context, s *state, st approval.Status, ruling approval.Ruling, why string) error {
 	info := g.infoFor(s)
+	if len(info.target) > maxRefusedTarget { // it may have an argument in it
+		info.target = strings.ToValidUTF8(info.target[:maxRefusedTarget], "") + "…"
+	}
 	rec := approval.Record{
 		RequestSHA256: approval.Digest(s.q), ClientID: s.origin().ClientID, Ruling: withoutPayload(ruling), RequestedAt: s.now.UTC(),
 		Outline: &approval.Outline{ToolName: info.tool, ActionType: info.actionType, SessionID: info.sessionID, Size: len(s.q)},
