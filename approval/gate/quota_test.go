@@ -2,6 +2,8 @@ package gate_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -183,4 +185,22 @@ func (h *rig) keysWithRecord() []string {
 	ids, _, err := h.store.List(context.Background(), approval.DocRecord, personal)
 	require.NoError(h.t, err)
 	return ids
+}
+
+// A request that could not be removed, because it was in use, is the first to go later.
+func TestSweepTriesAgain(t *testing.T) {
+	h := newStoredRig(t, 1<<20, 0, options{inline: true})
+	for n := range 110 {
+		require.Equal(t, approval.StatusAutoRejected, h.try(n, "never"))
+	}
+	leftover := h.requestPath(key(0))
+	require.NoError(t, os.MkdirAll(filepath.Join(leftover, "in"), 0o700))
+	require.NotZero(t, h.prune().Records)
+	require.True(t, h.has(approval.DocRecord, key(0)), "its record makes the leftover harmless")
+	require.NoError(t, os.RemoveAll(leftover))
+	for n := range 20 {
+		require.Equal(t, approval.StatusAutoRejected, h.try(200+n, "never"))
+	}
+	require.NotZero(t, h.prune().Records)
+	require.False(t, h.has(approval.DocRecord, key(0)))
 }
