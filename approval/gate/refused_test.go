@@ -2,7 +2,6 @@ package gate_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,10 +28,6 @@ var bigText = `"` + strings.Repeat(payload, 30_000) + `"`
 
 // A refused request costs what its reason costs, whatever is in it.
 func TestRefusedRequestLeavesItsDigest(t *testing.T) {
-	var many strings.Builder // places with a secret
-	for i := range 5000 {
-		fmt.Fprintf(&many, `,{"key%d":"ghp_%.36s"}`, i, fmt.Sprintf("%x", sha256.Sum256([]byte{byte(i), byte(i >> 8)})))
-	}
 	names := make([]string, 2000)
 	for i := range names {
 		names[i] = fmt.Sprintf(`"%s%d":1`, payload, i)
@@ -52,7 +47,6 @@ func TestRefusedRequestLeavesItsDigest(t *testing.T) {
 		{"not JSON", "never", bigText + `:`, nil, "malformed: ", true},
 		{"a long name twice", "never", `{` + bigText + `:1,` + bigText + `:1}`, nil, "malformed: ", true},
 		{"an unknown member with a long name", "never", `{}`, []string{bigText + `:1`}, "malformed: ", true},
-		{"many secrets", "never", `{"a":[` + many.String()[1:] + `]}`, nil, "auto_rejected: Denied by policy: ", false},
 		{"a target of the agent's", "aims", `{"text":` + bigText + `}`, nil, "auto_rejected: Denied by policy: ", false},
 		{"a long proof", "never", `{}`, []string{`"proof":{"program":` + bigText + `}`}, "auto_rejected: Denied by policy: ", false},
 		{"long texts", "never", `{}`, []string{`"rationale":"` + strings.Repeat(payload, 1000) + `"`}, "auto_rejected: Denied by policy: ", false},
