@@ -63,11 +63,12 @@ type Workspace struct {
 
 // Limits bound what one workspace may use. Zero means the default.
 type Limits struct {
-	Pending      int // at once: 32
-	AskPerMinute int // 60
-	PerMinute    int // all requests: 600
-	RequestSize  int // bytes: 256 KiB
-	Running      int // handlers at once: 8
+	Pending      int   // at once: 32
+	AskPerMinute int   // 60
+	PerMinute    int   // all requests: 600
+	RequestSize  int   // bytes: 256 KiB
+	Running      int   // handlers at once: 8
+	Stored       int64 // bytes on the disk of records, responses and errors: 256 MiB
 }
 
 // WithDefaults replaces zero fields by their defaults.
@@ -82,6 +83,9 @@ func (l Limits) WithDefaults() Limits {
 	def(&l.PerMinute, 600)
 	def(&l.RequestSize, MaxRequestSize)
 	def(&l.Running, 8)
+	if l.Stored == 0 {
+		l.Stored = 256 << 20
+	}
 	return l
 }
 

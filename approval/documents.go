@@ -411,17 +411,27 @@ type Record struct {
 	RequestSHA256 string    `json:"request_sha256"`
 	PendingSHA256 string    `json:"pending_sha256"`
 	ClientID      string    `json:"client_id"` // if no approver was asked and it came over the API
-	Request       Raw       `json:"request"`   // if no approver was asked
+	Request       Raw       `json:"request"`   // if it was claimed and no approver was asked
 	Pending       Raw       `json:"pending"`   // if an approver was asked
 	Decision      Raw       `json:"decision"`  // D, verbatim
 	Ruling        *Ruling   `json:"ruling"`
-	Facts         *Evidence `json:"facts"` // if no approver was asked: what policy used
+	Facts         *Evidence `json:"facts"` // with Request: what policy used
 	Receipt       string    `json:"receipt"`
 	RequestedAt   time.Time `json:"requested_at"`
 	DecidedAt     time.Time `json:"decided_at,omitzero"`
 	StartedAt     time.Time `json:"started_at,omitzero"`
 	EndedAt       time.Time `json:"ended_at"`
 	Response      Raw       `json:"response"`
+	Outline       *Outline  `json:"outline,omitzero"` // of a request that was refused at once, instead of its bytes
+}
+
+// Outline is what a record keeps of a request that was refused at once. An agent can write such
+// requests as fast as it likes: their arguments and texts are not kept.
+type Outline struct {
+	ToolName   string `json:"tool_name"`
+	ActionType string `json:"action_type"`
+	SessionID  string `json:"session_id"`
+	Size       int    `json:"size"` // of the request, in bytes
 }
 
 // Encode returns the body to be sealed.

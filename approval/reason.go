@@ -155,6 +155,7 @@ var reasonInfos = [...]reasonInfo{
 	{code: "limit_pending", args: "n", argues: forDeny},
 	{code: "limit_requests", args: "n", argues: forDeny},
 	{code: "limit_asks", args: "n", argues: forDeny},
+	{code: "limit_stored", args: "n", argues: forDeny},
 	// Requests that could not run. near: what may be meant. detail: the declared arguments. why: what the
 	// argument must be, or why it does not fit into the tool's template.
 	{code: "tool_unknown", args: "tool near?", argues: forDeny},

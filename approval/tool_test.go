@@ -273,7 +273,7 @@ func TestDigest(t *testing.T) {
 }
 
 func TestLimitsWithDefaults(t *testing.T) {
-	require.Equal(t, approval.Limits{Pending: 32, AskPerMinute: 60, PerMinute: 600, RequestSize: 256 << 10, Running: 8}, approval.Limits{}.WithDefaults())
-	own := approval.Limits{Pending: 1, AskPerMinute: 2, PerMinute: 3, RequestSize: 4, Running: 5}
+	require.Equal(t, approval.Limits{Pending: 32, AskPerMinute: 60, PerMinute: 600, RequestSize: 256 << 10, Running: 8, Stored: 256 << 20}, approval.Limits{}.WithDefaults())
+	own := approval.Limits{Pending: 1, AskPerMinute: 2, PerMinute: 3, RequestSize: 4, Running: 5, Stored: 6}
 	require.Equal(t, own, own.WithDefaults())
 }

@@ -338,10 +338,11 @@ func (c *commit) rename(i int, op store.Op) bool {
 	if c.temps[i] == "" {
 		return s.replace(name, op.Bytes, 0o600) == nil
 	}
+	before := s.storedAt(name)
 	err := s.FS.Rename(c.temps[i], name)
 	if err == nil {
 		c.temps[i] = ""
-		s.changed(name, true)
+		s.written(name, before, op.Bytes)
 	}
 	return err == nil
 }
@@ -431,7 +432,12 @@ func (s *Store) writeLateFile(d docKey, b []byte) error {
 	case d.doc == approval.DocResponse:
 		return s.replace(name, b, 0o644)
 	case s.isLarge(b):
-		return s.FS.Rename(filepath.Join(filepath.Dir(name), largeName(b)), name)
+		before := s.storedAt(name)
+		err := s.FS.Rename(filepath.Join(filepath.Dir(name), largeName(b)), name)
+		if err == nil {
+			s.written(name, before, b)
+		}
+		return err
 	}
 	return s.replace(name, b, 0o600)
 }

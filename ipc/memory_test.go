@@ -180,6 +180,13 @@ func (s *memoryStore) OlderThan(ctx context.Context, d approval.Doc, ws string, 
 	return sizes, err
 }
 
+func (s *memoryStore) Stored(ctx context.Context, ws string) (bytes int64, err error) {
+	for _, d := range []approval.Doc{approval.DocRecord, approval.DocRedeemed, approval.DocResponse, refusals} {
+		err = s.visit(ctx, folder(ws, d), func(_ string, f file) { bytes += store.OnDisk(int64(len(f.bytes))) })
+	}
+	return bytes, err
+}
+
 func (s *memoryStore) RefusalsOlderThan(ctx context.Context, ws string, before time.Time, remove bool) (n int, size int64, err error) {
 	err = s.visit(ctx, folder(ws, refusals), func(name string, f file) {
 		if f.at.Before(before) {

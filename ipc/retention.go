@@ -40,7 +40,7 @@ func (s *Store) RefusalsOlderThan(ctx context.Context, ws string, before time.Ti
 			return nil
 		}
 		if remove {
-			if err := s.FS.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := s.remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}

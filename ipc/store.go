@@ -83,6 +83,7 @@ type Store struct {
 	logHead        []byte // of the audit log, as replay found it in the journal
 
 	files      changedFiles
+	stored     stored
 	claims     claims
 	health     health
 	pauseTexts sync.Map // by id: pauses whose files have no room for their text
@@ -245,13 +246,23 @@ func (s *Store) Remove(ctx context.Context, d approval.Doc, k approval.Key) erro
 		err = s.RemoveStray(ctx, k.Workspace, filepath.Base(s.path(d, k)))
 	default:
 		s.dropLate(docKey{d, k})
-		err = s.FS.Remove(s.path(d, k))
-		s.changed(s.path(d, k), false)
+		err = s.remove(s.path(d, k))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return classify(err)
+}
+
+// remove removes a file of ours.
+func (s *Store) remove(name string) error {
+	before := s.storedAt(name)
+	err := s.FS.Remove(name)
+	if err == nil {
+		s.resized(name, before, 0)
+	}
+	s.changed(name, false)
+	return err
 }
 
 // RemoveStray implements store.Store.

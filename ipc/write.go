@@ -40,6 +40,7 @@ func (s *Store) put(name string, b []byte, mode store.Mode) error {
 			err = f.Sync()
 		}
 		err = errors.Join(err, f.Close())
+		before := s.storedAt(name)
 		if err == nil {
 			rename := s.FS.RenameNoReplace
 			if mode == store.Replace {
@@ -51,7 +52,7 @@ func (s *Store) put(name string, b []byte, mode store.Mode) error {
 			s.discard(temp)
 			return err
 		}
-		s.changed(name, true)
+		s.written(name, before, b)
 		return nil
 	})
 }
@@ -62,12 +63,19 @@ func (s *Store) replace(name string, b []byte, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
+	before := s.storedAt(name)
 	if err := s.FS.Rename(temp, name); err != nil {
 		s.discard(temp)
 		return err
 	}
-	s.changed(name, true)
+	s.written(name, before, b)
 	return nil
+}
+
+// written notes that a file has these bytes, in place of one that took before bytes on the disk.
+func (s *Store) written(name string, before int64, b []byte) {
+	s.resized(name, before, store.OnDisk(int64(len(b))))
+	s.changed(name, true)
 }
 
 // retrySwept repeats a write whose temporary file was removed: a starting daemon sweeps

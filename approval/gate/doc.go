@@ -39,7 +39,8 @@
 //	release  {claim's entry, C, entry}, and S: of a tool that runs nothing
 //	expire   D in its slot, not durable; then end. The same for a cancelled request
 //	settle   S from C; then remove the rest
-//	prune    {entry}; a checkpoint; remove S, then C; a checkpoint; then the id is new
+//	prune    {entry}; a checkpoint; remove S, then C; a checkpoint; then the id is new.
+//	         The same to make room: see quota.go
 //
 // If a commit fails, nothing has happened, and the key is retried later. An examination
 // finds out whether the disk as a whole has failed: see degrade.go. After an error that

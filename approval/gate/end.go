@@ -62,6 +62,7 @@ func (g *Gate) end(ctx context.Context, e outcome, before ...store.Op) error {
 		return fmt.Errorf("write record: %w", err)
 	}
 	g.index.addSettled(e.key)
+	g.settledNow(ctx, e.key, &e.record, len(file))
 	g.accept(e.submission, submit.Result{})
 	g.changed(e.key)
 	g.logOutcome(&e)
@@ -251,13 +252,31 @@ func (g *Gate) claimDecision(c *approval.Claim) *approval.Decision {
 	return d
 }
 
-// refuse ends a request without asking a person.
+// maxFindings is how many secrets the record of a refused request names.
+const maxFindings = 16
+
+// maxRefusedTarget is how much of its target the audit log has, in bytes.
+const maxRefusedTarget = 256
+
+// withoutPayload leaves the reasons of a refusal, and not what has the size of the request.
+func withoutPayload(r approval.Ruling) *approval.Ruling {
+	r.Links = nil
+	r.Secrets = r.Secrets[:min(len(r.Secrets), maxFindings)]
+	return &r
+}
+
+// refuse ends a request without asking a person. Its record has the digest of the request and
+// the reason, and not the payload.
 func (g *Gate) refuse(ctx context.Context, s *state, st approval.Status, ruling approval.Ruling, why string) error {
-	rec := approval.Record{RequestSHA256: approval.Digest(s.q), ClientID: s.origin().ClientID, Ruling: &ruling, RequestedAt: s.now.UTC()}
-	if s.request != nil {
-		rec.Request, rec.Facts = approval.Raw(s.q), s.evidence
+	info := g.infoFor(s)
+	if len(info.target) > maxRefusedTarget { // it may have an argument in it
+		info.target = strings.ToValidUTF8(info.target[:maxRefusedTarget], "") + "…"
 	}
-	return g.end(ctx, outcome{key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why}, record: rec, info: g.infoFor(s), submission: s.submission, leftovers: s.leftovers()})
+	rec := approval.Record{
+		RequestSHA256: approval.Digest(s.q), ClientID: s.origin().ClientID, Ruling: withoutPayload(ruling), RequestedAt: s.now.UTC(),
+		Outline: &approval.Outline{ToolName: info.tool, ActionType: info.actionType, SessionID: info.sessionID, Size: len(s.q)},
+	}
+	return g.end(ctx, outcome{key: s.key, status: st, event: eventOf[st], effect: approval.Effect{Error: why}, record: rec, info: info, submission: s.submission, leftovers: s.leftovers()})
 }
 
 func (g *Gate) backoff(failures int) time.Time {

@@ -48,6 +48,9 @@ func (g *Gate) infoFor(s *state) requestInfo {
 		return g.infoFromRequest(s.key, s.origin(), s.request)
 	case s.claim != nil:
 		return g.infoFromDocuments(s.key, s.claim.ClientID, s.claim.Pending, s.claim.Request)
+	case s.record != nil && s.record.Outline != nil:
+		o := s.record.Outline
+		return requestInfo{tool: o.ToolName, actionType: o.ActionType, clientID: submit.Origin{ClientID: s.record.ClientID}.Client(s.key.Workspace), sessionID: o.SessionID}
 	case s.record != nil:
 		return g.infoFromDocuments(s.key, s.record.ClientID, s.record.Pending, s.record.Request)
 	}

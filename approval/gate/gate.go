@@ -123,11 +123,13 @@ type Gate struct {
 	ResponseRetention time.Duration                     // of responses; 0: DefaultResponseRetention
 	RecordRetention   time.Duration                     // retention of records; 0: DefaultRecordRetention
 	Health            func(p Degradation, present bool) // called when the gate becomes degraded or healthy; may be nil
+	StorageChanged    func(ws string, s Storage)        // called when a budget is almost or wholly used up, or is not any more; may be nil
 	Inline            bool                              // handlers and checkpoints run in the caller's goroutine
 
 	index       index
 	sched       scheduler
 	condition   condition
+	quotas      quotas
 	submissions submissions
 
 	running  keyMap[bool]
@@ -151,6 +153,9 @@ func (g *Gate) Start(ctx context.Context) (keys []approval.Key, err error) {
 	g.index = newIndex()
 	g.sched.init()
 	g.rates = map[string]*rates{}
+	if err := g.countStored(ctx); err != nil {
+		return nil, err
+	}
 	return g.scanAll(ctx)
 }
 

@@ -22,6 +22,14 @@ const defaultTimeout = 5 * time.Minute
 
 // intake is row 13. It is the only place that evaluates a request.
 func (g *Gate) intake(ctx context.Context, s *state) (waiting bool, err error) {
+	wait, full, err := g.admit(ctx, s.key.Workspace)
+	if err != nil {
+		return false, err
+	}
+	if wait {
+		g.lineUp(s.key)
+		return true, nil
+	}
 	settings, policy := g.Config()
 	ws, known := settings.Workspace(s.key.Workspace)
 	if !known {
@@ -49,6 +57,10 @@ func (g *Gate) intake(ctx context.Context, s *state) (waiting bool, err error) {
 	}
 	if g.degraded() {
 		return g.refuseDegraded(ctx, s)
+	}
+	if full {
+		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, submit.ErrLimitReached,
+			approval.Because("limit_stored", "n", sizeText(g.budget(ws.Name))))
 	}
 	ev := evaluation{ws: ws, facts: factsFrom(settings, ws.Name, s.origin(), r, s.now), policy: policy}
 	if why := ev.fill(settings, r); !why.IsZero() {

@@ -137,32 +137,42 @@ func (a *expiredFiles) total(k approval.Key, record, response bool) (n Pruned) {
 }
 
 // expired returns which documents of a key are older than their retention. The time
-// comes from the record: without a record that verifies, nothing is removed. While
-// other documents exist, nothing is removed either, because the record makes them
-// harmless.
+// comes from the record: without a record that verifies, nothing is removed.
 func (p *Pruner) expired(ctx context.Context, k approval.Key, now time.Time) (record, response bool, err error) {
-	b, err := p.Store.Read(ctx, approval.DocRecord, k)
-	if errors.Is(err, store.ErrMissing) {
-		return false, false, nil // a response without a record: the gate removes it
-	}
-	if err != nil {
-		return false, false, fmt.Errorf("read record: %w", err)
-	}
-	rec, err := approval.OpenRecord(p.Seal, k, b)
-	if err != nil {
+	rec, err := p.record(ctx, k)
+	if rec == nil || err != nil {
 		return false, false, err
 	}
 	age := now.Sub(rec.EndedAt)
 	if age < p.Responses {
 		return false, false, nil
 	}
+	return p.unused(ctx, k, age >= p.Records)
+}
+
+// record returns a verified record; nil if there is none.
+func (p *Pruner) record(ctx context.Context, k approval.Key) (*approval.Record, error) {
+	b, err := p.Store.Read(ctx, approval.DocRecord, k)
+	if errors.Is(err, store.ErrMissing) {
+		return nil, nil // a response without a record: the gate removes it
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read record: %w", err)
+	}
+	return approval.OpenRecord(p.Seal, k, b)
+}
+
+// unused returns which documents of a settled key may be removed: its response, and its
+// record if withRecord is set. While other documents exist, nothing is removed, because the
+// record makes them harmless.
+func (p *Pruner) unused(ctx context.Context, k approval.Key, withRecord bool) (record, response bool, err error) {
 	for _, d := range unfinished {
 		if there, err := p.exists(ctx, d, k); err != nil || there {
 			return false, false, err
 		}
 	}
 	response, err = p.exists(ctx, approval.DocResponse, k)
-	return age >= p.Records, response, err
+	return withRecord, response, err
 }
 
 // unfinished are the documents that a record makes harmless.
@@ -210,8 +220,8 @@ func (g *Gate) Pruner() *Pruner {
 	return &Pruner{Store: g.Store, Seal: g.Seal, Responses: g.ResponseRetention, Records: records}
 }
 
-// Prune removes what is older than its retention, in small batches. It calls rest
-// before every batch; rest may wait, and its error ends the prune. rest may be nil.
+// Prune removes what is older than its retention, in small batches, and makes room where a
+// workspace has used most of its budget: see quota.go. It calls rest before every batch; rest may wait, and its error ends the prune. rest may be nil.
 // Prune runs beside the workers and does not block them: it skips a key that is busy
 // or queued.
 //
@@ -256,28 +266,42 @@ func (g *Gate) pruneWorkspace(ctx context.Context, p *Pruner, ws string, rest fu
 		if err := ctx.Err(); err != nil {
 			return all, err
 		}
-		n, err := g.pruneKeys(context.WithoutCancel(ctx), p, &a, keys)
+		n, err := g.pruneKeys(context.WithoutCancel(ctx), &a, keys, "", func(ctx context.Context, k approval.Key) (record, response bool, err error) {
+			return p.expired(ctx, k, g.Now())
+		})
 		all.Add(n)
 		if err != nil {
 			return all, err
 		}
 	}
+	if !all.IsZero() {
+		g.removed(ws)
+	}
 	n, err := p.orphans(ctx, ws, a.markers, g.Now(), true)
 	all.Add(n)
 	if err == nil && !n.IsZero() {
-		err = g.logPruned(context.WithoutCancel(ctx), ws, n)
+		err = g.logPruned(context.WithoutCancel(ctx), ws, "", n)
 	}
+	if err != nil {
+		return all, err
+	}
+	n, err = g.sweep(context.WithoutCancel(ctx), ws, toldAt(g.budget(ws)), ctx.Err)
+	all.Add(n)
 	return all, err
 }
 
-// pruneKeys removes a batch of one workspace's keys while it holds their locks.
-func (g *Gate) pruneKeys(ctx context.Context, p *Pruner, a *expiredFiles, keys []approval.Key) (n Pruned, err error) {
+// pruneKeys removes what is due of a batch of one workspace's keys, while it holds their locks.
+// The audit log has the reason, if it is not their retention.
+func (g *Gate) pruneKeys(
+	ctx context.Context, a *expiredFiles, keys []approval.Key, reason string,
+	due func(context.Context, approval.Key) (record, response bool, err error),
+) (n Pruned, err error) {
 	waiting := g.sched.lock(keys)
 	release := func() { g.sched.unlock(waiting) }
 	defer func() { release() }()
 	var records, responses []approval.Key
 	for _, k := range waiting {
-		record, response, err := p.expired(ctx, k, g.Now())
+		record, response, err := due(ctx, k)
 		if err != nil {
 			g.Log.Warn().Str("ws", k.Workspace).Str("id", k.ID).Err(err).Msg("prune skipped")
 			continue
@@ -294,7 +318,7 @@ func (g *Gate) pruneKeys(ctx context.Context, p *Pruner, a *expiredFiles, keys [
 		return n, nil
 	}
 	ws := keys[0].Workspace
-	if err := g.logPruned(ctx, ws, n); err != nil {
+	if err := g.logPruned(ctx, ws, reason, n); err != nil {
 		return Pruned{}, err
 	}
 	if err := g.removeAll(ctx, approval.DocResponse, responses); err != nil {
@@ -333,9 +357,9 @@ func (g *Gate) removeAll(ctx context.Context, d approval.Doc, keys []approval.Ke
 	return nil
 }
 
-func (g *Gate) logPruned(ctx context.Context, ws string, n Pruned) error {
+func (g *Gate) logPruned(ctx context.Context, ws, reason string, n Pruned) error {
 	return g.Store.Commit(ctx, store.Log(event.Entry{
-		Time: g.Now().UTC(), Event: event.Pruned, Workspace: ws,
+		Time: g.Now().UTC(), Event: event.Pruned, Workspace: ws, Reason: reason,
 		Detail: fmt.Sprintf("%d records, %d responses, %d markers, %d descriptions", n.Records, n.Responses, n.Markers, n.Refusals),
 	}))
 }

@@ -142,6 +142,7 @@ func (g *Gate) Run(ctx context.Context, keys []approval.Key) error {
 	tickCtx, stopTicking := context.WithCancel(unending)
 	wg.Go(func() { g.ticker(tickCtx) })
 	wg.Go(func() { g.checkpoints(tickCtx) })
+	wg.Go(func() { g.sweeps(tickCtx) })
 	<-ctx.Done()
 	g.mu.Lock()
 	g.stopping = true

@@ -133,6 +133,12 @@ func Requested(k approval.Key, rec *approval.Record) *approval.Pending {
 		p.ArgsSubset = r.ArgsSubset
 		p.Agent = approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale}
 	}
+	if o := rec.Outline; o != nil {
+		p.ToolName, p.ActionType, p.SessionID = o.ToolName, o.ActionType, o.SessionID
+		if resp, err := approval.ParseResponse(rec.Response); err == nil {
+			p.Metadata = resp.Metadata
+		}
+	}
 	return p
 }
 
@@ -151,7 +157,7 @@ func (v *Viewer) RequestAndRuling(ctx context.Context, k approval.Key) (*approva
 			r, err := approval.ParseHostRequest(rec.Request, k.ID)
 			return r, then, err
 		}
-		p = v.OpenPending(k, rec.Pending) // a malformed request is not stored
+		p = v.OpenPending(k, rec.Pending) // a refused request is not stored
 	} else {
 		w, err := v.Pending(k)
 		if err != nil || w == nil {

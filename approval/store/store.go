@@ -75,6 +75,9 @@ type folders interface {
 
 // retention is for removing old documents.
 type retention interface {
+	// Stored returns what the records, responses, markers and descriptions of a workspace take
+	// on the disk, in bytes of OnDisk.
+	Stored(ctx context.Context, workspace string) (bytes int64, err error)
 	// OlderThan returns the ids and sizes of the documents of kind d that were last
 	// written before a time.
 	OlderThan(ctx context.Context, d approval.Doc, workspace string, before time.Time) (sizes map[string]int64, err error)
@@ -82,3 +85,9 @@ type retention interface {
 	// them if remove is true.
 	RefusalsOlderThan(ctx context.Context, workspace string, before time.Time, remove bool) (n int, size int64, err error)
 }
+
+// block is what most file systems allocate at least: many small files fill a disk, too.
+const block = 4 << 10
+
+// OnDisk is what a file of this size takes on the disk, in bytes: whole blocks of 4 KiB.
+func OnDisk(size int64) int64 { return (size + block - 1) / block * block }

@@ -34,6 +34,7 @@ var templates = sync.OnceValue(func() *template.Template {
 		"seconds":      secondsOrDash,
 		"share":        share,
 		"kib":          func(bytes int) int { return bytes >> 10 },
+		"mib":          func(bytes int64) string { return strconv.FormatInt(bytes>>20, 10) },
 		"inc":          func(i int) int { return i + 1 },
 		"languageName": func(language string) string { return catalog(language).LanguageName },
 	}

@@ -390,12 +390,16 @@ limits = { per_minute = «600¦1» }
 limits = { request_size = «"64KiB"¦"2KiB"» }
 [workspaces.running]
 limits = { running = «2¦1» }
+[workspaces.stored]
+limits = { stored = «"256MiB"¦"16MiB"» }
 [tools.write]
 capability = "fs:write"
 dangerous_writes = false
 [tools.free]
 ` + noTrust + `args = { text = "text" }
 cost = 5
+[tools.large]
+` + noTrust + `handler = { kind = "command", argv = ["/bin/sh", "-c", "head -c 8000000 /dev/zero | tr '\\0' x"], max_output = "8MiB" }
 [tools.browse]
 public_source = true
 secret_data = false
@@ -434,6 +438,7 @@ outcome = "deny"
 		{"workspaces.NAME.limits.per_minute", atFolder, afterRuling("minute", []string{free}, free), [2]string{allowed, refused}},
 		{"workspaces.NAME.limits.request_size", atFolder, ruling("size", big), [2]string{allowed, "malformed"}},
 		{"workspaces.NAME.limits.request_size", atHTTP, rulingByHTTP("size", big), [2]string{allowed, "413"}},
+		{"workspaces.NAME.limits.stored", atFolder, afterRuling("stored", []string{`{"tool_name":"large"}`}, free), [2]string{allowed, refused}},
 		{"workspaces.NAME.limits.running", atFolder, twoAtOnce, [2]string{"begin begin end end", "begin end begin end"}},
 	}}
 }

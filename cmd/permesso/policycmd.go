@@ -22,6 +22,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/grant"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -188,7 +189,7 @@ type explanation struct {
 	Workspace string           `json:"workspace"`
 	Tool      string           `json:"tool_name"`
 	Then      *approval.Ruling `json:"then,omitempty"` // the original ruling of a known request
-	Now       approval.Ruling  `json:"now"`
+	Now       *approval.Ruling `json:"now"`            // null: the request was refused at once, and is not kept
 	Autonomy  string           `json:"autonomy"`
 	Changes   []control.Change `json:"changes"` // after each of them the ruling is milder
 }
@@ -213,7 +214,7 @@ func (a *app) explain(ctx context.Context, what, workspace string) error {
 			return err
 		}
 		name := filepath.Base(what)
-		return a.printExplained(explanation{ws, f.Tool, nil, now, f.Autonomy, control.Changes(h, m, f, now, name)})
+		return a.printExplained(explanation{ws, f.Tool, nil, &now, f.Autonomy, control.Changes(h, m, f, now, name)})
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -251,22 +252,31 @@ func (a *app) explainKnown(ctx context.Context, h *home.Home, m *home.Memory, ty
 	if err != nil {
 		return err
 	}
+	if rec, err := v.Record(ctx, k); err == nil && rec != nil && rec.Outline != nil && then != nil {
+		ws, _ := home.SettingsOf(h.Config).Workspace(k.Workspace)
+		return a.printExplained(explanation{k.Workspace, rec.Outline.ToolName, then, nil, ws.Autonomy, []control.Change{}})
+	}
 	if r == nil {
 		return console.Fail(console.ExitError, "permesso show "+k.ID, "no request of %s is stored that could be evaluated", k)
 	}
 	f, now := gate.Judge(home.SettingsOf(h.Config), k.Workspace, r, time.Now(), m.Judge, home.NewHostFiles(h))
 	changes := control.Changes(h, m, f, now, approval.ShortID(k.ID))
-	return a.printExplained(explanation{k.Workspace, f.Tool, then, now, f.Autonomy, changes})
+	return a.printExplained(explanation{k.Workspace, f.Tool, then, &now, f.Autonomy, changes})
 }
 
 func (a *app) printExplained(x explanation) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s in %s (%s)", chat.Escape(cmp.Or(x.Tool, "release-only")), x.Workspace, x.Autonomy)
-	if x.Then != nil {
+	switch {
+	case x.Now == nil:
 		b.WriteString("\nthen: " + rulingText(*x.Then))
-		b.WriteString("\nnow:  " + rulingText(x.Now))
-	} else {
-		b.WriteString("\n" + rulingText(x.Now))
+		b.WriteString("\nnow:  not judged: a request that was refused at once is not kept; policy explain FILE judges it anew")
+		return a.Print(x, b.String())
+	case x.Then != nil:
+		b.WriteString("\nthen: " + rulingText(*x.Then))
+		b.WriteString("\nnow:  " + rulingText(*x.Now))
+	default:
+		b.WriteString("\n" + rulingText(*x.Now))
 	}
 	x.Now.Change = nil // these were not tried
 	for _, c := range x.Changes {
@@ -471,12 +481,13 @@ func (a *app) simulate(ctx context.Context, n int) error {
 	}
 	v := h.Viewer(m.Keys)
 	found, _, logErr := v.Requests(read.Query{Limit: n, Match: (*read.Request).Ended})
-	judged, differ := 0, []simulated{}
+	judged, refused, differ := 0, 0, []simulated{}
 	for _, x := range found {
 		k := x.Key
 		f, then, now := control.Rejudge(ctx, v, home.SettingsOf(h.Config), k, m.Judge)
-		if then == nil {
-			continue // malformed, or refused before the policy was evaluated
+		if then == nil { // malformed, or refused at once: the request is not kept
+			refused++
+			continue
 		}
 		judged++
 		if now.Outcome == then.Outcome {
@@ -490,6 +501,9 @@ func (a *app) simulate(ctx context.Context, n int) error {
 	})
 	if !a.JSON {
 		a.Say("%d of %d requests would be ruled differently", len(differ), judged)
+		if refused > 0 {
+			a.Say("%s not judged: a request that was refused at once is not kept", hints.Plural(refused, "request"))
+		}
 	}
 	return cmp.Or(err, console.VerifyFirst(logErr))
 }

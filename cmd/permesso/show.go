@@ -234,6 +234,10 @@ func (a *app) printFact(what, text string) {
 // showAsked prints the request: the host's facts, the exact arguments, then the
 // agent's text, labeled.
 func (a *app) showAsked(story control.Story, about *approval.Pending, s chat.Style) {
+	if o := story.Record.Outline; o != nil {
+		a.showOutline(story.Record, about, s)
+		return
+	}
 	if story.Asked == nil {
 		if _, err := approval.ParseHostRequest(story.Record.Request, story.Record.RequestID); err != nil {
 			return // malformed: the error explains it
@@ -249,6 +253,17 @@ func (a *app) showAsked(story control.Story, about *approval.Pending, s chat.Sty
 			a.Say("agent says: %s", s.OneLine(about, text))
 		}
 	}
+	if len(about.Metadata) > 0 {
+		a.Say("agent's metadata: %s", s.Result(about, about.Metadata))
+	}
+}
+
+// showOutline prints what is kept of a request that was refused at once.
+func (a *app) showOutline(rec *approval.Record, about *approval.Pending, s chat.Style) {
+	what := read.Request{Tool: about.ToolName, ActionType: about.ActionType}
+	a.printFact("what", chat.Escape(what.Kind()))
+	a.printFact("args", "not kept: a request that is refused at once leaves its digest and the reason")
+	a.printFact("sha256", fmt.Sprintf("%s (%d bytes)", rec.RequestSHA256, rec.Outline.Size))
 	if len(about.Metadata) > 0 {
 		a.Say("agent's metadata: %s", s.Result(about, about.Metadata))
 	}

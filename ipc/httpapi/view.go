@@ -91,6 +91,10 @@ func (s *Server) View(k approval.Key, st read.Story) (*Approval, error) {
 		if err != nil {
 			return nil, errors.New("the record holds no response")
 		}
+		if o := rec.Outline; o != nil {
+			a.SessionID, a.ActionType, a.ToolName = nonEmpty(o.SessionID), nonEmpty(o.ActionType), nonEmpty(o.ToolName)
+			a.Metadata = anything(resp.Metadata)
+		}
 		a.Result, a.Error, a.Receipt = anything(resp.Result), resp.Error, resp.Receipt
 		a.Feedback, a.RequiredResponse = resp.Feedback, resp.RequiredResponse
 		if d := resp.Decision; !d.Auto {

@@ -4,6 +4,7 @@
 package storetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -47,7 +48,7 @@ var (
 func TestStore(t *testing.T, open func(t *testing.T) *Backend) {
 	tests := map[string]func(t *testing.T, b *Backend){
 		"documents": testDocuments, "exclusive commit": testExclusive, "several": testSeveral, "check": testCheck, "cancellation": testCancellation,
-		"responses": testResponses, "folders": testFolders, "retention": testRetention, "lease": testLease,
+		"responses": testResponses, "folders": testFolders, "retention": testRetention, "stored": testStored, "lease": testLease,
 	}
 	if open(t).Crash != nil {
 		tests["crash"] = testCrash
@@ -193,7 +194,9 @@ func testCancellation(t *testing.T, b *Backend) {
 	_, reserveErr := s.Reserve(ctx, 1)
 	_, oldErr := s.OlderThan(ctx, approval.DocRecord, Workspace, time.Now())
 	_, _, refusalsErr := s.RefusalsOlderThan(ctx, Workspace, time.Now(), true)
+	_, storedErr := s.Stored(ctx, Workspace)
 	for what, err := range map[string]error{
+		"Stored": storedErr,
 		"Commit": s.Commit(ctx, store.Put(approval.DocPending, first, text)),
 		"Remove": s.Remove(ctx, approval.DocRecord, second), "Refuse": s.Refuse(ctx, Workspace, "x", "why"),
 		"RemoveStray": s.RemoveStray(ctx, Workspace, "x"), "Probe": s.Probe(ctx), "Checkpoint": s.Checkpoint(ctx),
@@ -277,6 +280,53 @@ func testRetention(t *testing.T, b *Backend) {
 		n, _, err := s.RefusalsOlderThan(ctx, Workspace, tt.before, tt.remove)
 		require.NoError(t, err)
 		require.Equal(t, tt.want, n)
+	}
+}
+
+// testStored checks that a store follows what is on the disk: as another one finds that counts
+// it afterwards.
+func testStored(t *testing.T, b *Backend) {
+	ctx, s := context.Background(), b.Open()
+	lease(t, s)
+	require.NoError(t, s.Commit(ctx, store.Put(approval.DocRecord, first, text)))
+	count := func(want int64, what string) {
+		for _, s := range []store.Store{s, b.Open()} {
+			n, err := s.Stored(ctx, Workspace)
+			require.NoError(t, err)
+			require.Equal(t, want*store.OnDisk(1), n, what)
+		}
+	}
+	count(1, "a record")
+	large := bytes.Repeat([]byte("x"), int(store.OnDisk(1))+1)
+	marker := store.Put(approval.DocRedeemed, first, text)
+	for _, step := range []struct {
+		what  string
+		do    func() error
+		after int64
+	}{
+		{"a record, with its response", func() error {
+			return s.Commit(ctx, store.Put(approval.DocRecord, second, large), store.Show(second, text))
+		}, 4},
+		{"another response", func() error { return s.Commit(ctx, store.Show(second, large)) }, 5},
+		{"a record that exists", func() error {
+			require.Error(t, s.Commit(ctx, store.Put(approval.DocRecord, first, large)))
+			return nil
+		}, 5},
+		{"a marker", func() error { return s.Commit(ctx, marker) }, 6},
+		{"a description", func() error { return s.Refuse(ctx, Workspace, "name", "why") }, 7},
+		{"the same again", func() error { return s.Refuse(ctx, Workspace, "name", "why") }, 7},
+		{"a pending", func() error { return s.Commit(ctx, store.Put(approval.DocPending, first, large)) }, 7},
+		{"no response", func() error { return s.Remove(ctx, approval.DocResponse, second) }, 5},
+		{"none to remove", func() error { return s.Remove(ctx, approval.DocResponse, second) }, 5},
+		{"no marker", func() error { return s.Remove(ctx, approval.DocRedeemed, first) }, 4},
+		{"no record", func() error { return s.Remove(ctx, approval.DocRecord, second) }, 2},
+		{"no description", func() error {
+			_, _, err := s.RefusalsOlderThan(ctx, Workspace, time.Now().Add(time.Hour), true)
+			return err
+		}, 1},
+	} {
+		require.NoError(t, step.do(), step.what)
+		count(step.after, step.what)
 	}
 }
 

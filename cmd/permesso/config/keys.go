@@ -230,6 +230,7 @@ func workspaceKeys(languages valueType, languageHelp string) []Key {
 			{Name: "per_minute", Default: strconv.Itoa(limits.PerMinute), Help: "all requests", valueType: number(1, 100_000)},
 			{Name: "request_size", Default: strconv.Itoa(limits.RequestSize), Example: `"256KiB"`, Help: "of one request", valueType: size(1<<10, 16<<20)},
 			{Name: "running", Default: strconv.Itoa(limits.Running), Help: "actions at the same time", valueType: number(1, 1_000)},
+			{Name: "stored", Default: strconv.FormatInt(limits.Stored, 10), Example: `"256MiB"`, Help: "records and responses on the disk; refused, denied and expired requests make room, and if what ran takes it all, new requests are refused", valueType: size(16<<20, 1<<40)},
 		}},
 	}
 }

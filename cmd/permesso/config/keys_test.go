@@ -60,7 +60,7 @@ ask_above = { "none" = "1/1m" }
 deny_above = { "mail:send" = "1/1m" }
 budget_session = { soft = 1, hard = 2 }
 budget_day = { soft = 1, hard = 2 }
-limits = { pending = 1, ask_per_minute = 1, per_minute = 1, request_size = "1KiB", running = 1 }
+limits = { pending = 1, ask_per_minute = 1, per_minute = 1, request_size = "1KiB", running = 1, stored = "16MiB" }
 [tools.a]
 capability = "fs:write"
 action_type = "write_file"

@@ -42,7 +42,7 @@ approval_timeout = "30h"
 local_decisions = true
 language = "en"
 telegram = { chat_id = -100123 }
-limits = { pending = 1, ask_per_minute = 2, per_minute = 3, request_size = "4KiB", running = 5 }
+limits = { pending = 1, ask_per_minute = 2, per_minute = 3, request_size = "4KiB", running = 5, stored = "16MiB" }
 
 [workspaces.plain]
 
@@ -94,7 +94,7 @@ workspace = "plain"
 		LocalDecisions: true, Timeout: 30 * time.Hour,
 		MaxTimeout: 30 * time.Hour, // the default of 24 h would be shorter than the timeout
 		Language:   "en", ChatJID: "telegram:-100123",
-		Limits: approval.Limits{Pending: 1, AskPerMinute: 2, PerMinute: 3, RequestSize: 4096, Running: 5},
+		Limits: approval.Limits{Pending: 1, AskPerMinute: 2, PerMinute: 3, RequestSize: 4096, Running: 5, Stored: 16 << 20},
 	}, c.Workspaces["personal"])
 	require.Equal(t, approval.Workspace{
 		Name: "plain", Autonomy: "supervised", Timeout: 5 * time.Minute, MaxTimeout: 24 * time.Hour,
@@ -133,7 +133,7 @@ func TestDefault(t *testing.T) {
 	c := config.Default()
 	require.Equal(t, map[string]approval.Workspace{"default": {
 		Name: "default", Autonomy: "supervised", LocalDecisions: true, Timeout: 5 * time.Minute, MaxTimeout: 24 * time.Hour,
-		Language: "en", Limits: approval.Limits{Pending: 32, AskPerMinute: 60, PerMinute: 600, RequestSize: 256 << 10, Running: 8},
+		Language: "en", Limits: approval.Limits{Pending: 32, AskPerMinute: 60, PerMinute: 600, RequestSize: 256 << 10, Running: 8, Stored: 256 << 20},
 	}}, c.Workspaces)
 	require.Empty(t, c.Tools)
 	require.Empty(t, c.Rules)

@@ -232,7 +232,7 @@ func (s *section) limits() approval.Limits {
 	}
 	return approval.Limits{
 		Pending: int(l.number("pending")), AskPerMinute: int(l.number("ask_per_minute")), PerMinute: int(l.number("per_minute")),
-		RequestSize: int(l.number("request_size")), Running: int(l.number("running")),
+		RequestSize: int(l.number("request_size")), Running: int(l.number("running")), Stored: l.number("stored"),
 	}
 }
 

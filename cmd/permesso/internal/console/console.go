@@ -196,6 +196,10 @@ func (a *Console) PrintToCopy(v any, text string) error {
 	return err
 }
 
+// StorageHint is the hint about a workspace that has used most of its limits.stored.
+const StorageHint = "raise limits.stored of the workspace, or shorten [retention] and run permesso prune; " +
+	"refused, denied and expired requests are removed first, what ran is not"
+
 // AlarmHint is what an operator does about an alarm of the audit log.
 const AlarmHint = "find out what changed HOME/audit and compare with a copy kept elsewhere; to put a whole copy back, stop the daemon if it runs (no kill -9), replace HOME/audit by it, start the daemon; then permesso audit acknowledge --reason TEXT"
 

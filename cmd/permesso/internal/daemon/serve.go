@@ -246,13 +246,33 @@ func (s *server) setDegraded(p gate.Degradation, present bool) {
 	}
 }
 
+// storageChanged tells the operator, and the approvers, that a workspace has used most of its
+// budget on the disk, or all of it.
+func (s *server) storageChanged(ws string, st gate.Storage) {
+	issue, what := "storage of "+ws, "workspace '"+ws+"': "+st.String()
+	switch {
+	case st.Full:
+		s.health.Set(issue, what, console.StorageHint)
+	case st.Low:
+		s.health.Note(issue, what, console.StorageHint)
+	default:
+		s.health.Clear(issue)
+		return
+	}
+	if s.channels == nil { // as in changed
+		s.log.Warn().Str("ws", ws).Str("hint", console.StorageHint).Msg(what)
+		return
+	}
+	s.channels.alert("", ws, what+". "+console.StorageHint)
+}
+
 func (s *server) newGate() *gate.Gate {
 	return &gate.Gate{
 		Store: s.Store, Seal: s.keys.Seal, Receipts: s.keys.Signer,
 		Grants: s.memory, Executor: s.runner, Audit: s.audit,
 		Config: s.Live.Config, Pauses: &ipc.PauseGuard{Store: s.Store}, Words: chat.Words{}, Log: s.log, Changed: s.changed, Limited: s.limited,
 		Host: home.NewHostFiles(s.Home), HoldsSecret: home.HoldsSecret,
-		ResponseRetention: s.Config.Retention.Responses, RecordRetention: s.Config.Retention.Records, Health: s.setDegraded,
+		ResponseRetention: s.Config.Retention.Responses, RecordRetention: s.Config.Retention.Records, Health: s.setDegraded, StorageChanged: s.storageChanged,
 	}
 }
 

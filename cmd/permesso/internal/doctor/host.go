@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/telegram"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -223,9 +224,25 @@ func (d *Doctor) checkDisk(context.Context) []Finding {
 		}
 		list = append(list, d.lowSpace(dir, free)...)
 	}
+	list = append(list, d.usedBudgets()...)
 	list = append(list, findingsOf(SeverityWarning, "", d.Layout.CheckOneDisk(d.withFolders...)...)...)
 	list = append(list, d.scratch(func(string) []Finding { return nil })...)
 	return orOK(list, "%s, on %s", left, console.OneLine(strings.Join(seen, ", ")))
+}
+
+// usedBudgets are the workspaces that have used most of their storage budget.
+func (d *Doctor) usedBudgets() (list []Finding) {
+	for _, ws := range d.withFolders {
+		used, err := d.Store.Stored(context.Background(), ws)
+		if err != nil {
+			continue // checkFolders reports it
+		}
+		st := gate.Storage{Used: used, Budget: d.Config.Workspaces[ws].Limits.WithDefaults().Stored}
+		if st.Low = gate.IsLow(st); st.Low {
+			list = append(list, in(ws, warning(st.String(), console.StorageHint))...)
+		}
+	}
+	return list
 }
 
 // lowSpace ignores low space of the requests' folder if it has a file system of
