@@ -115,6 +115,15 @@ import (
 const (
 	defaultTimeout   = 30 * time.Second
 	defaultMaxOutput = 256 << 10
+
+	defaultMaxMemory    = 2 << 30
+	defaultMaxProcesses = 1024
+)
+
+// How limits of runs are kept, see Supervisor.Limits.
+const (
+	LimitsKernel  = "kernel"  // by the kernel: no run is ever over them
+	LimitsCounted = "counted" // runs are measured, and killed soon after they are over them
 )
 
 // verifier checks that receipt permits exactly this: the tool, for the

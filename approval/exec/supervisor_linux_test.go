@@ -72,7 +72,7 @@ func TestNoProcessOutlivesItsRun(t *testing.T) {
 		"the command succeeds":    {"exit 0", ""},
 		"the command fails":       {"exit 7", "Execution failed: exit status 7"},
 		"the command is killed":   {"kill -9 $$", "Execution failed: signal: killed"},
-		"the output is too large": {"yes", "Execution failed: output larger than 1000 bytes"},
+		"the output is too large": {"yes", "Execution failed: output larger than 1000 bytes (max_output)"},
 		"the command times out":   {"sleep 1000", "Execution failed: timed out after 2s"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,16 +136,42 @@ func TestCommandCannotJoinAnotherRunsGroup(t *testing.T) {
 	require.Equal(t, "Execution failed: cancelled", (<-first).Error)
 }
 
-func TestOnlyThreeDescriptors(t *testing.T) {
+// runners start commands in each way that a host may require.
+func runners(t *testing.T, test func(t *testing.T, r *Runner)) {
+	t.Helper()
+	for name, without := range map[string][]string{"": nil, withoutCloneIn: {withoutCloneIn}, withoutCgroups: {withoutCgroups}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRunner(t)
+			r.Supervisor.without = without
+			test(t, r)
+		})
+	}
+}
+
+func TestWhatIsNoProgramIsNotStarted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "data")
+	require.NoError(t, os.WriteFile(file, []byte("no program\x00"), 0o755))
+	runners(t, func(t *testing.T, r *Runner) {
+		e := run(t, r, command(file), `{}`)
+		require.Contains(t, e.Error, "exec format error")
+		require.True(t, e.Unstarted)
+	})
+}
+
+func TestOnlyThreeDescriptors(t *testing.T) { runners(t, testOnlyThreeDescriptors) }
+
+func testOnlyThreeDescriptors(t *testing.T, r *Runner) {
 	leaked, err := unix.Dup(1) // as if the daemon had inherited it from its parent
 	require.NoError(t, err)
 	defer unix.Close(leaked)
 	// ls itself opens one more: the folder it lists.
-	require.Equal(t, "0\n1\n2\n3\n", output(t, newRunner(t), command("/bin/ls", "/proc/self/fd"), `{}`))
+	require.Equal(t, "0\n1\n2\n3\n", output(t, r, command("/bin/ls", "/proc/self/fd"), `{}`))
 }
 
-func TestCommandsInheritNoSignalMask(t *testing.T) {
-	out := output(t, newRunner(t), command("/bin/grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"), `{}`)
+func TestCommandsInheritNoSignalMask(t *testing.T) { runners(t, testNoSignalMask) }
+
+func testNoSignalMask(t *testing.T, r *Runner) {
+	out := output(t, r, command("/bin/grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"), `{}`)
 	for line := range strings.Lines(out) {
 		name, mask, ok := strings.Cut(strings.TrimSpace(line), ":\t")
 		require.True(t, ok, line)
@@ -309,17 +335,19 @@ func TestOnlyTheDaemonStartsASupervisor(t *testing.T) {
 }
 
 func TestMalformedMessagesStartNothing(t *testing.T) {
-	good := spec{mark: "m", dir: "/", path: "/bin/true", argv: []string{"true", ""}, env: []string{"A=b"}, temp: true}
+	good := spec{mark: "m", dir: "/", path: "/bin/true", argv: []string{"true", ""}, env: []string{"A=b"}, temp: true, memory: 1 << 40, tasks: 7}
 	b, err := good.pack()
 	require.NoError(t, err)
 	got, err := unpackSpec(unpack(b))
 	require.NoError(t, err)
 	require.Equal(t, good, got)
-	for _, n := range []string{"0", "-1", "4", "x", ""} {
-		fields := unpack(b)
-		fields[5] = n
-		_, err := unpackSpec(fields)
-		require.ErrorIs(t, err, errMessage, n)
+	for i, wrong := range map[int][]string{4: {"-1", "x", ""}, 5: {"-1", "x", ""}, 7: {"0", "-1", "4", "x", ""}} {
+		for _, n := range wrong {
+			fields := unpack(b)
+			fields[i] = n
+			_, err := unpackSpec(fields)
+			require.ErrorIs(t, err, errMessage, "field %d: %q", i, n)
+		}
 	}
 	_, err = unpackSpec([]string{msgRun, "m"})
 	require.ErrorIs(t, err, errMessage)
