@@ -47,15 +47,15 @@ func (w *supervisor) checkRuns(m *meter) bool {
 		if w.jobs[j.pid] != j {
 			continue
 		}
-		if !j.ended && j.over == "" {
+		if !j.ended.Load() && j.over == "" {
 			j.over = over[j]
 		}
-		if j.ended {
+		if j.ended.Load() {
 			w.settle(j, orphans) // it may have waited for a process that is not a child
 		} else if j.over != "" {
 			j.kill()
 		}
-		if j.cgroup == "" && (j.ended || j.over != "") {
+		if j.cgroup == "" && (j.ended.Load() || j.over != "") {
 			growing = append(growing, j)
 		}
 	}
@@ -100,7 +100,7 @@ func (m *meter) measure(jobs map[int]*job) map[*job]string {
 	}
 	for _, j := range jobs {
 		switch {
-		case j.ended || j.memory == 0 && j.tasks == 0:
+		case j.ended.Load() || j.memory == 0 && j.tasks == 0:
 		case m.groups.kernel:
 			over[j] = enforced(j.cgroup)
 		case j.cgroup != "":
@@ -139,7 +139,7 @@ func (m *meter) members(jobs map[int]*job) map[*job][]proc {
 // ownerOf is the run of a child of the supervisor, or nil if there is no telling: it left
 // its session and cleared its environment before it was seen, and there are several runs.
 func (m *meter) ownerOf(p proc, jobs map[int]*job) *job {
-	if j := jobs[p.pid]; j != nil && !j.ended {
+	if j := jobs[p.pid]; j != nil && !j.ended.Load() {
 		return j
 	}
 	if before, ok := m.known[p.pid]; ok && before.started == p.started {

@@ -232,8 +232,20 @@ func TestSupervisorIgnoresTerminationSignals(t *testing.T) {
 }
 
 func TestSupervisorKilled(t *testing.T) {
-	r, dir := newRunner(t), t.TempDir()
+	for name, without := range map[string][]string{"": nil, withoutCgroups: {withoutCgroups}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRunner(t)
+			r.Supervisor.without = without
+			testSupervisorKilled(t, r)
+		})
+	}
+}
+
+func testSupervisorKilled(t *testing.T, r *Runner) {
+	t.Helper()
+	dir := t.TempDir()
 	supervisor := supervisorOf(t, r)
+	grouped := r.Supervisor.link.groups != ""
 	effect := make(chan approval.Effect, 1)
 	go func() {
 		effect <- r.Run(t.Context(), jobOf(script(startDescendants+`echo $$ >self; sleep 1000`, dir), `{}`))
@@ -245,7 +257,7 @@ func TestSupervisorKilled(t *testing.T) {
 	require.NoError(t, supervisor.Kill())
 	require.Equal(t, approval.Effect{Error: "Execution interrupted: outcome unknown"}, <-effect)
 	for who, pid := range pids {
-		if who == "bare" { // without a supervisor only the mark identifies a process
+		if who == "bare" && !grouped { // without a supervisor and a cgroup only the mark identifies a process
 			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 			continue
 		}
@@ -324,6 +336,82 @@ func TestDaemonKilled(t *testing.T) {
 	left, err := os.ReadDir(filepath.Join(dir, "tmp"))
 	require.NoError(t, err)
 	require.Empty(t, left, "working folders are removed")
+}
+
+// If the daemon and its supervisor are killed at once, the next supervisor kills what they
+// left, also what has no mark.
+func TestAbandonedRunsAreKilled(t *testing.T) {
+	r, dir := newRunner(t), t.TempDir()
+	supervisorOf(t, r)
+	if r.Supervisor.link.groups == "" {
+		_, why := r.Supervisor.Limits()
+		t.Log("no control groups here:", why)
+		return
+	}
+	for _, name := range []string{"0", "1", "2", "tmp"} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+	}
+	daemon := osexec.Command("/proc/self/exe", "run-daemon", dir)
+	require.NoError(t, daemon.Start())
+	pids := map[string]int{}
+	for _, name := range []string{"0", "1", "2"} {
+		for _, who := range descendants {
+			pids[name+"/"+who] = awaitPID(t, filepath.Join(dir, name, who))
+		}
+	}
+	bare, ok := readProc(pids["0/bare"])
+	require.True(t, ok)
+	left := filepath.Dir(cgroupOf(t, bare.pid))
+	supervisor := childrenOf(daemon.Process.Pid)
+	require.Len(t, supervisor, 1)
+	require.NoError(t, syscall.Kill(supervisor[0], syscall.SIGSTOP)) // it must not see the end of the daemon
+	require.NoError(t, daemon.Process.Kill())
+	require.Error(t, daemon.Wait())
+	require.True(t, alive(bare.pid))
+	require.NoError(t, syscall.Kill(supervisor[0], syscall.SIGKILL))
+	awaitGone(t, "the supervisor", supervisor[0])
+
+	next := newRunner(t)
+	require.NoError(t, next.Supervisor.Start())
+	for who, pid := range pids {
+		require.False(t, alive(pid), who)
+	}
+	require.NoDirExists(t, left)
+	require.Equal(t, "hi\n", output(t, r, command("/bin/echo", "hi"), `{}`), "the folder of one that lives is locked")
+}
+
+// cgroupOf is the folder of a process's cgroup.
+func cgroupOf(t *testing.T, pid int) string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	require.NoError(t, err)
+	own, err := ownCgroup()
+	require.NoError(t, err)
+	mine, err := os.ReadFile("/proc/self/cgroup")
+	require.NoError(t, err)
+	return filepath.Join(strings.TrimSuffix(own, cgroupIn(string(mine))), cgroupIn(string(b)))
+}
+
+// A process of a run's cgroup dies before Run returns, although nothing else identifies it
+// and another run is under way.
+func TestUnmarkedProcessesDieWithTheirCgroup(t *testing.T) {
+	r, dir := newRunner(t), t.TempDir()
+	supervisorOf(t, r)
+	if r.Supervisor.link.groups == "" {
+		_, why := r.Supervisor.Limits()
+		t.Log("no control groups here:", why)
+		return
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	other := make(chan approval.Effect, 1)
+	go func() { other <- r.Run(ctx, jobOf(script(`echo $$ >"$1/a"; exec sleep 1000`, dir), `{}`)) }()
+	a := awaitPID(t, filepath.Join(dir, "a"))
+	require.Empty(t, run(t, r, script(startDescendants, dir), `{}`).Error)
+	require.False(t, alive(awaitPID(t, filepath.Join(dir, "bare"))))
+	require.True(t, alive(a))
+	cancel()
+	require.Equal(t, "Execution failed: cancelled", (<-other).Error)
 }
 
 func TestOnlyTheDaemonStartsASupervisor(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -134,12 +135,12 @@ type job struct {
 	dir    string // to be removed if the daemon is gone, or ""
 	memory int64  // its limits, 0: none
 	tasks  int
-	cgroup string   // its folder, or ""
-	said   *os.File // why a command that joined its cgroup was not started, or nil
-	over   string   // the limit that it is over, or ""
-	ended  bool     // the command itself has ended and is reaped
-	empty  bool     // its group is empty, and the number may be reused
-	left   int      // members that cannot be killed
+	cgroup string      // its folder, or ""
+	said   *os.File    // why a command that joined its cgroup was not started, or nil
+	over   string      // the limit that it is over, or ""
+	ended  atomic.Bool // the command itself has ended and is reaped
+	empty  bool        // its group is empty, and the number may be reused
+	left   int         // members that cannot be killed
 	state  unix.WaitStatus
 }
 
@@ -254,7 +255,7 @@ func (w *supervisor) kill(mark string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, j := range w.jobs {
-		if j.mark == mark && !j.ended {
+		if j.mark == mark && !j.ended.Load() {
 			j.kill()
 		}
 	}
@@ -294,7 +295,7 @@ func (w *supervisor) reapFrom(pid int) {
 		return children()
 	})
 	for _, j := range w.jobs {
-		if j.ended {
+		if j.ended.Load() {
 			w.settle(j, orphans)
 		}
 	}
@@ -304,7 +305,7 @@ func (w *supervisor) reapFrom(pid int) {
 // leader is reaped, the number cannot be reused.
 func (w *supervisor) reapChild(pid int) {
 	j := w.jobs[pid]
-	if j != nil && !j.ended {
+	if j != nil && !j.ended.Load() {
 		_ = unix.Kill(-pid, unix.SIGKILL)
 	}
 	var state unix.WaitStatus
@@ -312,8 +313,9 @@ func (w *supervisor) reapChild(pid int) {
 		return
 	}
 	delete(w.strays, pid)
-	if j != nil && !j.ended {
-		j.ended, j.state = true, state
+	if j != nil && !j.ended.Load() {
+		j.state = state
+		j.ended.Store(true)
 	}
 }
 
@@ -368,7 +370,7 @@ func (j *job) notStarted() string {
 // and those that cannot be killed. Their children are found after their death.
 func (w *supervisor) killStrays(j *job, orphans func() []proc) (waiting, left int) {
 	for _, p := range orphans() {
-		if w.jobs[p.pid] != nil && !w.jobs[p.pid].ended || !w.belongs(p, j) {
+		if w.jobs[p.pid] != nil && !w.jobs[p.pid].ended.Load() || !w.belongs(p, j) {
 			continue
 		}
 		switch err := unix.Kill(p.pid, unix.SIGKILL); err {

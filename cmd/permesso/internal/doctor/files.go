@@ -174,7 +174,7 @@ func (d *Doctor) checkPrograms(context.Context) []Finding {
 func (d *Doctor) handlerLimits() string {
 	h, ok := d.health()
 	switch {
-	case !ok || h.HandlerLimits == "":
+	case !d.running || !ok || h.HandlerLimits == "":
 		return ""
 	case h.HandlerLimits == exec.LimitsKernel:
 		return "; the kernel keeps their limits"
