@@ -55,6 +55,10 @@
 //     run. Together such processes are killed over the largest limits of the runs.
 //   - for a daemon that is not root, RLIMIT_NPROC slows down a fork bomb.
 //
+// The limits protect the host from accidents and from what a request makes a program do.
+// A program that is hostile itself and has the daemon's user can lift them, because the
+// control groups are that user's; run such a program in a container.
+//
 // If the host is out of memory, the kernel kills a run before the daemon
 // (oom_score_adj 500). Run folders are not limited, nor is what a command sends.
 //

@@ -2,14 +2,18 @@ package exec
 
 import (
 	"os"
+	osexec "os/exec"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -100,6 +104,37 @@ func testLimits(t *testing.T, without ...string) {
 				require.False(t, populated(group))
 			}
 		})
+	}
+}
+
+// Where runs are counted, RLIMIT_NPROC slows down a fork bomb of a daemon that is not root.
+// Other users have no control groups here.
+func TestBrake(t *testing.T) {
+	if os.Getuid() == 0 {
+		// Below the folder of t.TempDir is nothing for another user.
+		cmd := osexec.Command("/proc/self/exe", "-test.run", "^TestBrake$", "-test.v")
+		cmd.Dir, cmd.Env = "/", append(os.Environ(), "TMPDIR=/tmp")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Contains(t, string(out), "--- PASS: TestBrake")
+		return
+	}
+	r := newRunner(t)
+	r.Supervisor.without = []string{withoutCgroups}
+	h := command("/bin/cat", "/proc/self/limits")
+	h.MaxProcesses = 7
+	limits := output(t, r, h, `{}`)
+	m := regexp.MustCompile(`(?m)^Max processes +(\S+)`).FindStringSubmatch(limits)
+	require.NotNil(t, m, limits)
+	n, err := strconv.Atoi(m[1])
+	require.NoError(t, err, "unlimited")
+	require.Less(t, n, 7+spareTasks+100_000)
+	var own unix.Rlimit
+	require.NoError(t, unix.Prlimit(supervisorOf(t, r).Pid, unix.RLIMIT_NPROC, nil, &own))
+	require.GreaterOrEqual(t, uint64(n), min(uint64(7+spareTasks), own.Cur))
+	if own.Cur >= 7+spareTasks {
+		require.Greater(t, own.Cur, uint64(n), "the supervisor itself keeps its limit")
 	}
 }
 
