@@ -81,8 +81,8 @@ test-fast: deps-tools ## run the short tests, without the race detector
 screenshots: deps-tools ## update the README's screenshots
 	PERMESSO_BROWSER_ONLY=tour PERMESSO_SCREENSHOTS=$(CURDIR)/.pkg/screenshots go test -count=1 -run TestBrowser ./cmd/permesso
 
-soak: deps-tools ## run all tests in their long form (more kills, schedules, states; a fresh Debian)
-	@.ci/deps debootstrap
+soak: deps-tools ## run all tests in their long form (more kills, schedules, states; a fresh Debian; a virtual machine)
+	@.ci/deps debootstrap kernel qemu-system-x86_64 busybox-static
 	PERMESSO_SOAK=1 go test -count=1 -timeout 60m -p 1 ./...
 
 oldest: deps-tools ## test the clients on Python 3.9 and Node 18

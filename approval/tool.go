@@ -78,6 +78,9 @@ type Handler struct {
 	MaxOutput  int           // bytes kept of stdout or of a response body; 0: 256 KiB
 	Idempotent bool          // may run once more after an interruption
 	HTTP       HTTP          // for kind "http" only
+
+	MaxMemory    int64 // bytes of all processes of a command; 0: 2 GiB
+	MaxProcesses int   // processes and threads of a command at the same time; 0: 1024
 }
 
 // HTTP is the one request that a handler of kind "http" makes.
@@ -162,6 +165,9 @@ func (t Tool) SHA256() string {
 	// Left out if empty, so that existing digests stay the same.
 	if parts := a.HTTP.parts(); !slices.Equal(parts, HTTP{}.parts()) {
 		put(parts...)
+	}
+	if a.MaxMemory != 0 || a.MaxProcesses != 0 {
+		put("limits", strconv.FormatInt(a.MaxMemory, 10), strconv.Itoa(a.MaxProcesses))
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }

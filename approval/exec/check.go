@@ -16,8 +16,10 @@ import (
 // package comment. An error about one of their settings is a *keyError.
 func Check(h approval.Handler) error {
 	switch {
-	case h.Timeout < 0 || h.MaxOutput < 0:
-		return errors.New("timeout and max_output must not be negative")
+	case h.Timeout < 0 || h.MaxOutput < 0 || h.MaxMemory < 0 || h.MaxProcesses < 0:
+		return errors.New("timeout and limits must not be negative")
+	case h.Kind != approval.HandlerCommand && (h.MaxMemory > 0 || h.MaxProcesses > 0):
+		return errors.New(`max_memory and max_processes belong to kind = "command"`)
 	case h.Kind == "" || h.Kind == approval.HandlerNone:
 		if len(h.Argv) > 0 {
 			return errors.New(`argv without kind = "command"`)

@@ -37,7 +37,16 @@ type spec struct {
 	dir   string
 	temp  bool // dir was made for this run
 	stdin []byte
+
+	memory int64 // limit in bytes, 0: none
+	tasks  int   // limit of processes and threads, 0: none
 }
+
+// Limits that a run can be over, see exit.
+const (
+	overMemory = "memory"
+	overTasks  = "tasks"
+)
 
 // exit is the end of a run. When it is sent, no process of the run is left, except
 // those counted in left.
@@ -45,6 +54,7 @@ type exit struct {
 	notStarted string // why nothing ran, or ""
 	lost       bool   // the supervisor died or was closed: outcome unknown
 	status     string // "exit status 3", "signal: killed"; "" for success
+	over       string // the limit that it was over, or ""
 	left       int    // processes of other users, which cannot be killed
 }
 
@@ -89,7 +99,8 @@ func (r *Runner) prepare(job approval.Job) (spec, error) {
 	}
 	mark := newMark()
 	env, err := environment(job, mark)
-	return spec{argv: argv, env: env, mark: mark, stdin: job.Args}, err
+	h := job.Tool.Handler
+	return spec{argv: argv, env: env, mark: mark, stdin: job.Args, memory: memoryOf(h), tasks: tasksOf(h)}, err
 }
 
 // fill is what the approver was shown: the gate uses the same function.
@@ -115,23 +126,23 @@ func (r *Runner) workDir(h approval.Handler) (string, bool, error) {
 }
 
 // collectEffect collects a run's output, and kills the run on a timeout or too much
-// output.
+// output. The supervisor kills it on too much memory and too many processes.
 func (r *Runner) collectEffect(ctx context.Context, job approval.Job, p *process) approval.Effect {
 	h := job.Tool.Handler
 	stdout := collect(p.stdout, newHead(limitOf(h)))
-	stderr := collect(p.stderr, &tail{})
-	why, e := wait(ctx, h, p, stdout.sink.(*head).over)
+	stderr := collect(p.stderr, newTail())
+	why, e := wait(ctx, h, p, stdout.sink.(*head).over, stderr.sink.(*tail).over)
 	stdout.finish()
 	stderr.finish()
 	if e.left > 0 {
 		r.Log.Warn().Str("ws", job.Workspace).Str("id", job.RequestID).Str("tool", job.Tool.Name).
 			Int("left", e.left).Msg("run ended with processes of another user still running")
 	}
-	return effectOf(why, e, stdout.sink.(*head), stderr.sink.(*tail))
+	return effectOf(h, why, e, stdout.sink.(*head), stderr.sink.(*tail))
 }
 
 // wait returns when the run has ended. why is set if the run was killed.
-func wait(ctx context.Context, h approval.Handler, p *process, over <-chan struct{}) (string, exit) {
+func wait(ctx context.Context, h approval.Handler, p *process, stdoutOver, stderrOver <-chan struct{}) (string, exit) {
 	limit := timeoutOf(h)
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -139,7 +150,8 @@ func wait(ctx context.Context, h approval.Handler, p *process, over <-chan struc
 	select {
 	case e := <-p.exited:
 		return "", e
-	case <-over: // effectOf writes the message
+	case <-stdoutOver: // effectOf writes the message
+	case <-stderrOver:
 	case <-timer.C:
 		why = fmt.Sprintf("timed out after %s", limit)
 	case <-ctx.Done():
@@ -157,16 +169,22 @@ func wait(ctx context.Context, h approval.Handler, p *process, over <-chan struc
 
 // effectOf turns the end of a run into an effect. A command that succeeded before
 // the kill reached it has succeeded.
-func effectOf(why string, e exit, stdout *head, stderr *tail) approval.Effect {
+func effectOf(h approval.Handler, why string, e exit, stdout *head, stderr *tail) approval.Effect {
 	switch {
 	case e.notStarted != "":
 		return unstarted("%s", e.notStarted)
 	case e.lost:
 		return approval.Effect{Error: "Execution interrupted: outcome unknown"}
 	case stdout.exceeded():
-		return failed("output larger than %d bytes", stdout.limit)
+		return failed("output larger than %d bytes (max_output)", stdout.limit)
 	case e.status == "":
 		return approval.Effect{Result: result(stdout.kept)}
+	case e.over == overMemory:
+		return failed("more than %d bytes of memory (max_memory)", memoryOf(h))
+	case e.over == overTasks:
+		return failed("more than %d processes and threads (max_processes)", tasksOf(h))
+	case stderr.exceeded():
+		return failed("stderr larger than %d bytes", maxStderr)
 	case why != "":
 		return failed("%s", why)
 	}
@@ -177,6 +195,10 @@ func effectOf(why string, e exit, stdout *head, stderr *tail) approval.Effect {
 }
 
 func timeoutOf(h approval.Handler) time.Duration { return cmp.Or(h.Timeout, defaultTimeout) }
+
+func memoryOf(h approval.Handler) int64 { return cmp.Or(h.MaxMemory, defaultMaxMemory) }
+
+func tasksOf(h approval.Handler) int { return cmp.Or(h.MaxProcesses, defaultMaxProcesses) }
 
 func limitOf(h approval.Handler) int { return cmp.Or(h.MaxOutput, defaultMaxOutput) }
 
@@ -223,7 +245,7 @@ func (s *Supervisor) Run(ctx context.Context, g Program) error {
 		return err
 	}
 	stdout, stderr := collect(p.stdout, g.Stdout), collect(p.stderr, g.Stderr)
-	_, e := wait(ctx, approval.Handler{Timeout: math.MaxInt64}, p, nil)
+	_, e := wait(ctx, approval.Handler{Timeout: math.MaxInt64}, p, nil, nil)
 	stdout.finish()
 	stderr.finish()
 	switch {

@@ -217,10 +217,10 @@ func TestOutputCap(t *testing.T) {
 	require.Len(t, output(t, r, h, `{}`), 1000)
 
 	h.MaxOutput = 999
-	require.Equal(t, approval.Effect{Error: "Execution failed: output larger than 999 bytes"}, run(t, r, h, `{}`))
+	require.Equal(t, approval.Effect{Error: "Execution failed: output larger than 999 bytes (max_output)"}, run(t, r, h, `{}`))
 
 	h = script(`yes`) // never ends by itself
-	require.Equal(t, "Execution failed: output larger than 262144 bytes", run(t, r, h, `{}`).Error)
+	require.Equal(t, "Execution failed: output larger than 262144 bytes (max_output)", run(t, r, h, `{}`).Error)
 }
 
 func TestConcurrentRuns(t *testing.T) {

@@ -27,6 +27,41 @@
 // invalid UTF-8 becomes one U+FFFD. A non-zero status fails with the last 2 KiB of
 // stderr.
 //
+// # Limits of commands
+//
+// Each run has limits, from the handler; a request never names them:
+//
+//	timeout        30 s
+//	max_output     256 KiB of stdout
+//	max_memory     2 GiB, of all its processes together
+//	max_processes  1024 processes and threads at the same time
+//	stderr         16 MiB, fixed
+//
+// A run that is over one of them is killed with all its processes and fails; the error
+// names the limit. If the command succeeded before that, the run has succeeded, except
+// with too much output.
+//
+// Where the daemon may make control groups (cgroup v2) with the controllers memory and
+// pids, as systemd's Delegate= permits, each run has one of its own and the kernel keeps
+// max_memory, without swap, and max_processes. The daemon and the supervisor move to the
+// control group permesso-gate beside them, because one with processes cannot have
+// children with controllers. Without controllers, each run still has its own control
+// group and is killed as a whole. There, and without control groups, runs are counted
+// every 20 ms: threads, and memory in RAM, where shared pages count once. Then
+//
+//   - a run can take more than max_memory for up to 20 ms, and longer on a busy host;
+//   - swap, page cache and files on a tmpfs do not count;
+//   - a process without control group whose run is not known (see below) counts for no
+//     run. Together such processes are killed over the largest limits of the runs.
+//   - for a daemon that is not root, RLIMIT_NPROC slows down a fork bomb.
+//
+// The limits protect the host from accidents and from what a request makes a program do.
+// A program that is hostile itself and has the daemon's user can lift them, because the
+// control groups are that user's; run such a program in a container.
+//
+// If the host is out of memory, the kernel kills a run before the daemon
+// (oom_score_adj 500). Run folders are not limited, nor is what a command sends.
+//
 // # Requests
 //
 // A handler of kind http makes one HTTP request. The operator writes method,
@@ -82,21 +117,22 @@
 //
 // Limits:
 //
-//   - A process that left its session, lost its parents and cleared its
-//     environment has no mark. It is killed when all runs have ended that were
-//     running when it was first seen; with one run at a time, that is before Run
+//   - Without control groups, a process that left its session, lost its parents and
+//     cleared its environment has no mark. It is killed when all runs have ended that
+//     were running when it was first seen; with one run at a time, that is before Run
 //     returns.
-//   - A process that changed its user (sudo, a setuid program) cannot be killed
-//     unless the daemon is root. Run does not wait for it and logs the number of
-//     such processes.
+//   - Without control groups, a process that changed its user (sudo, a setuid program)
+//     cannot be killed unless the daemon is root. Run does not wait for it and logs the
+//     number of such processes.
 //   - Work passed to another service (systemd-run, at, a container engine's
 //     daemon) is not tracked.
 //   - If the supervisor is killed, commands die with it, and the daemon kills the
-//     other processes by mark. If both are killed at once, only the commands
-//     themselves are sure to die; a service manager that kills the complete
-//     control group closes that gap.
+//     other processes by control group or mark. If both are killed at once, only the
+//     commands themselves are sure to die at once; the next supervisor in the same
+//     control group kills the others, and so does a service manager.
 //   - Systems other than Linux have no supervisor: the process group is killed at
-//     the end of the run, but not when the daemon is killed.
+//     the end of the run, but not when the daemon is killed, and neither memory nor
+//     processes are limited.
 package exec
 
 import (
@@ -115,6 +151,15 @@ import (
 const (
 	defaultTimeout   = 30 * time.Second
 	defaultMaxOutput = 256 << 10
+
+	defaultMaxMemory    = 2 << 30
+	defaultMaxProcesses = 1024
+)
+
+// How limits of runs are kept, see Supervisor.Limits.
+const (
+	LimitsKernel  = "kernel"  // by the kernel: no run is ever over them
+	LimitsCounted = "counted" // runs are measured, and killed soon after they are over them
 )
 
 // verifier checks that receipt permits exactly this: the tool, for the

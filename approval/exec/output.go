@@ -20,40 +20,62 @@ import (
 // tailSize is how much of stderr an error quotes.
 const tailSize = 2 << 10
 
-// head keeps the first limit bytes and signals when there are more.
-type head struct {
-	limit int
-	kept  []byte
-	over  chan struct{} // closed when the limit is passed
-	once  sync.Once
+// maxStderr is how much a command may write to stderr.
+const maxStderr = 16 << 20
+
+// flood signals that a stream was larger than permitted: the command is killed then.
+type flood struct {
+	over chan struct{}
+	once sync.Once
 }
 
-func newHead(limit int) *head { return &head{limit: limit, over: make(chan struct{})} }
-
-// Write returns an error once the limit is passed: the command is killed then.
-func (h *head) Write(b []byte) (int, error) {
-	if len(h.kept)+len(b) > h.limit {
-		h.once.Do(func() { close(h.over) })
-		return 0, io.ErrShortWrite
-	}
-	h.kept = append(h.kept, b...)
-	return len(b), nil
+func (f *flood) signal() error {
+	f.once.Do(func() { close(f.over) })
+	return io.ErrShortWrite
 }
 
-func (h *head) exceeded() bool {
+func (f *flood) exceeded() bool {
 	select {
-	case <-h.over:
+	case <-f.over:
 		return true
 	default:
 		return false
 	}
 }
 
-// tail keeps the last tailSize bytes.
-type tail struct{ kept []byte }
+// head keeps the first limit bytes.
+type head struct {
+	flood
+	limit int
+	kept  []byte
+}
 
+func newHead(limit int) *head { return &head{limit: limit, flood: flood{over: make(chan struct{})}} }
+
+// Write returns an error once the limit is passed.
+func (h *head) Write(b []byte) (int, error) {
+	if len(h.kept)+len(b) > h.limit {
+		return 0, h.signal()
+	}
+	h.kept = append(h.kept, b...)
+	return len(b), nil
+}
+
+// tail keeps the last tailSize bytes of at most maxStderr.
+type tail struct {
+	flood
+	size int
+	kept []byte
+}
+
+func newTail() *tail { return &tail{flood: flood{over: make(chan struct{})}} }
+
+// Write returns an error once there are more than maxStderr bytes.
 func (t *tail) Write(b []byte) (int, error) {
 	n := len(b)
+	if t.size += n; t.size > maxStderr {
+		return 0, t.signal()
+	}
 	if n > tailSize {
 		b = b[n-tailSize:]
 	}

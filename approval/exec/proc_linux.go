@@ -15,6 +15,9 @@ import (
 type proc struct {
 	pid, parent, session int
 	zombie               bool
+	threads              int
+	started              string // after the boot, in ticks
+	memory               int64  // bytes in RAM, shared ones included
 }
 
 // pidOffset is the offset of the pid in a siginfo of SIGCHLD: after three ints,
@@ -22,10 +25,10 @@ type proc struct {
 const pidOffset = (3*4 + unsafe.Sizeof(uintptr(0)) - 1) &^ (unsafe.Sizeof(uintptr(0)) - 1)
 
 // nextDead waits for a dead child and returns its pid without reaping it. The error
-// is ECHILD if there are no children.
-func nextDead() (int, error) {
+// is ECHILD if there are no children. With WNOHANG it does not wait: 0 means none.
+func nextDead(options int) (int, error) {
 	var info unix.Siginfo
-	err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil)
+	err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|options, nil)
 	//nolint:gosec // the library names this field on no platform; the offset lies within info
 	return int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), pidOffset))), err
 }
@@ -64,13 +67,58 @@ func readProc(pid int) (proc, bool) {
 	if err != nil {
 		return proc{}, false
 	}
-	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // state, ppid, pgrp, session
-	if len(fields) < 4 {
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // state, ppid, pgrp, session: see proc(5)
+	if len(fields) < 22 {
 		return proc{}, false
 	}
-	parent, err1 := strconv.Atoi(string(fields[1]))
-	session, err2 := strconv.Atoi(string(fields[3]))
-	return proc{pid, parent, session, fields[0][0] == 'Z'}, err1 == nil && err2 == nil
+	var n [22]int
+	for _, i := range []int{1, 3, 17, 21} {
+		if n[i], err = strconv.Atoi(fields[i]); err != nil {
+			return proc{}, false
+		}
+	}
+	return proc{
+		pid: pid, parent: n[1], session: n[3], zombie: fields[0] == "Z",
+		threads: n[17], started: fields[19], memory: int64(n[21]) * int64(os.Getpagesize()),
+	}, true
+}
+
+// readMemory is the memory of a process in bytes, where pages that several processes
+// share are divided among them. It is slower than proc.memory, which it returns if the
+// process belongs to another user.
+func (p proc) readMemory() int64 {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/smaps_rollup")
+	if err != nil {
+		return p.memory
+	}
+	var sum int64
+	for line := range strings.Lines(string(b)) {
+		fields := strings.Fields(line) // Pss:  1234 kB
+		if len(fields) == 3 && (fields[0] == "Pss:" || fields[0] == "SwapPss:") {
+			kb, _ := strconv.ParseInt(fields[1], 10, 64)
+			sum += kb << 10
+		}
+	}
+	return sum
+}
+
+// childrenOf lists the children of a process. It may miss one if another ends at the same
+// time.
+func childrenOf(pid int) []int {
+	tasks := "/proc/" + strconv.Itoa(pid) + "/task"
+	threads, err := os.ReadDir(tasks)
+	if err != nil {
+		return nil
+	}
+	var list []int
+	for _, thread := range threads {
+		b, err := os.ReadFile(tasks + "/" + thread.Name() + "/children")
+		if err != nil {
+			continue
+		}
+		list = append(list, numbers(b)...)
+	}
+	return list
 }
 
 // children lists the children of the calling process.
@@ -100,9 +148,16 @@ func killTree(root int) int {
 	return killed
 }
 
-// markOf is the mark in a process's environment at its last exec, or "". During an
-// exec the environment is briefly empty, so an empty one is read again.
+// markOf is the mark of a process's run, or "": the name of its cgroup, or the mark in its
+// environment at its last exec. During an exec the environment is briefly empty, so an
+// empty one is read again.
 func markOf(p proc) string {
+	b, _ := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/cgroup")
+	if _, below, ok := strings.Cut(cgroupIn(string(b)), "/"+runsPrefix); ok {
+		if parts := strings.Split(below, "/"); len(parts) > 1 {
+			return parts[1]
+		}
+	}
 	for try := 0; try < 5 && !p.zombie; try++ {
 		b, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
 		if err != nil {
@@ -119,6 +174,27 @@ func markOf(p proc) string {
 		time.Sleep(200 * time.Microsecond)
 	}
 	return ""
+}
+
+// killAll kills the processes that list returns, and those that they start meanwhile: a
+// stopped process starts no other.
+func killAll(list func() []int) {
+	stopped := map[int]bool{}
+	for range 100 { // the caller repeats it until none is left
+		before := len(stopped)
+		for _, pid := range list() {
+			if !stopped[pid] {
+				stopped[pid] = true
+				_ = unix.Kill(pid, unix.SIGSTOP)
+			}
+		}
+		if len(stopped) == before {
+			break
+		}
+	}
+	for pid := range stopped {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
 }
 
 // killMarked kills every process with one of the marks, and returns when they are

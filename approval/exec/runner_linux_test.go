@@ -25,6 +25,9 @@ func TestMain(m *testing.M) {
 		runDaemon(os.Args[2])
 		return
 	}
+	if len(os.Args) == 3 && os.Args[1] == "run-threads" {
+		runThreads(os.Args[2])
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -20,6 +20,8 @@ import (
 type Supervisor struct {
 	Log zerolog.Logger
 
+	without []string // for tests, see cgroupsOf
+
 	mu     sync.Mutex
 	link   *link // nil until needed
 	closed bool
@@ -32,6 +34,20 @@ var errClosed = errors.New("the supervisor is closed")
 func (s *Supervisor) Start() error {
 	_, err := s.connect(nil)
 	return err
+}
+
+// Limits says how the limits of runs are kept since Start: LimitsKernel, or
+// LimitsCounted and why the kernel does not keep them. Both are "" before Start.
+func (s *Supervisor) Limits() (how, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.link == nil:
+		return "", ""
+	case s.link.why != "":
+		return LimitsCounted, s.link.why
+	}
+	return LimitsKernel, ""
 }
 
 // Close kills everything that is running, waits until it is dead, and ends the
@@ -65,9 +81,14 @@ func (s *Supervisor) connect(broken *link) (*link, error) {
 	if s.link != nil && s.link != broken && !s.link.isDead() {
 		return s.link, nil
 	}
-	l, err := dial(s.Log)
+	l, err := dial(s.Log, s.without)
 	if err != nil {
 		return nil, fmt.Errorf("start supervisor: %w", err)
+	}
+	select {
+	case <-l.ready:
+	case <-l.dead:
+		return nil, errors.New("start supervisor: it died; its message is on the daemon's stderr")
 	}
 	s.link = l
 	return l, nil
@@ -101,6 +122,10 @@ type link struct {
 	log  zerolog.Logger
 	dead chan struct{} // closed when the process and all runs are gone
 
+	ready  chan struct{} // closed when the following are known
+	groups string        // the folder of the runs' cgroups, or ""
+	why    string        // why the kernel does not keep limits, or ""
+
 	mu      sync.Mutex
 	runs    map[string]chan<- exit // by mark; nil once the process is gone
 	closing bool                   // closed on purpose
@@ -109,7 +134,7 @@ type link struct {
 var errSupervisorGone = errors.New("the supervisor is gone")
 
 // dial starts this binary as a supervisor.
-func dial(log zerolog.Logger) (*link, error) {
+func dial(log zerolog.Logger, without []string) (*link, error) {
 	// Close-on-exec from the start: if another process held an end of this socket,
 	// the supervisor would not notice the daemon's death.
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -123,20 +148,20 @@ func dial(log zerolog.Logger) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	proc, err := startSupervisor(supervisorEnd)
+	proc, err := startSupervisor(supervisorEnd, without)
 	if err != nil {
 		_ = c.Close()
 		return nil, err
 	}
 	l := &link{
 		conn: c.(*net.UnixConn), proc: proc, log: log,
-		dead: make(chan struct{}), runs: map[string]chan<- exit{},
+		dead: make(chan struct{}), ready: make(chan struct{}), runs: map[string]chan<- exit{},
 	}
 	go l.listen()
 	return l, nil
 }
 
-func startSupervisor(socket *os.File) (*os.Process, error) {
+func startSupervisor(socket *os.File, without []string) (*os.Process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -145,7 +170,7 @@ func startSupervisor(socket *os.File) (*os.Process, error) {
 	// /proc/self/exe, because an upgrade may have replaced the file. No environment,
 	// because it may hold secrets. Its own session, because a ^C in the terminal is
 	// for the daemon only.
-	return os.StartProcess("/proc/self/exe", []string{"permesso-supervisor", superviseArg}, &os.ProcAttr{
+	return os.StartProcess("/proc/self/exe", append([]string{"permesso-supervisor", superviseArg}, without...), &os.ProcAttr{
 		Dir: "/", Env: []string{}, Files: []*os.File{null, null, os.Stderr, socket},
 		Sys: &syscall.SysProcAttr{Setsid: true},
 	})
@@ -222,12 +247,17 @@ func (l *link) handle(fields []string) {
 	if len(fields) < 3 {
 		return
 	}
+	if fields[0] == msgReady {
+		l.groups, l.why = fields[1], fields[2]
+		close(l.ready)
+		return
+	}
 	var e exit
 	switch {
 	case fields[0] == msgFailed:
 		e.notStarted = fields[2]
-	case fields[0] == msgExit && len(fields) == 4:
-		e.status = fields[2]
+	case fields[0] == msgExit && len(fields) == 5:
+		e.status, e.over = fields[2], fields[4]
 		e.left, _ = strconv.Atoi(fields[3])
 	default:
 		return
@@ -249,6 +279,9 @@ func (l *link) reap() {
 	l.runs = nil
 	l.mu.Unlock()
 	if err != nil || !state.Success() {
+		if l.groups != "" {
+			killAbandoned(l.groups)
+		}
 		killMarked(runs)
 	}
 	if !asked {

@@ -72,7 +72,7 @@ func TestNoProcessOutlivesItsRun(t *testing.T) {
 		"the command succeeds":    {"exit 0", ""},
 		"the command fails":       {"exit 7", "Execution failed: exit status 7"},
 		"the command is killed":   {"kill -9 $$", "Execution failed: signal: killed"},
-		"the output is too large": {"yes", "Execution failed: output larger than 1000 bytes"},
+		"the output is too large": {"yes", "Execution failed: output larger than 1000 bytes (max_output)"},
 		"the command times out":   {"sleep 1000", "Execution failed: timed out after 2s"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,16 +136,42 @@ func TestCommandCannotJoinAnotherRunsGroup(t *testing.T) {
 	require.Equal(t, "Execution failed: cancelled", (<-first).Error)
 }
 
-func TestOnlyThreeDescriptors(t *testing.T) {
+// runners start commands in each way that a host may require.
+func runners(t *testing.T, test func(t *testing.T, r *Runner)) {
+	t.Helper()
+	for name, without := range map[string][]string{"": nil, withoutCloneIn: {withoutCloneIn}, withoutCgroups: {withoutCgroups}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRunner(t)
+			r.Supervisor.without = without
+			test(t, r)
+		})
+	}
+}
+
+func TestWhatIsNoProgramIsNotStarted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "data")
+	require.NoError(t, os.WriteFile(file, []byte("no program\x00"), 0o755))
+	runners(t, func(t *testing.T, r *Runner) {
+		e := run(t, r, command(file), `{}`)
+		require.Contains(t, e.Error, "exec format error")
+		require.True(t, e.Unstarted)
+	})
+}
+
+func TestOnlyThreeDescriptors(t *testing.T) { runners(t, testOnlyThreeDescriptors) }
+
+func testOnlyThreeDescriptors(t *testing.T, r *Runner) {
 	leaked, err := unix.Dup(1) // as if the daemon had inherited it from its parent
 	require.NoError(t, err)
 	defer unix.Close(leaked)
 	// ls itself opens one more: the folder it lists.
-	require.Equal(t, "0\n1\n2\n3\n", output(t, newRunner(t), command("/bin/ls", "/proc/self/fd"), `{}`))
+	require.Equal(t, "0\n1\n2\n3\n", output(t, r, command("/bin/ls", "/proc/self/fd"), `{}`))
 }
 
-func TestCommandsInheritNoSignalMask(t *testing.T) {
-	out := output(t, newRunner(t), command("/bin/grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"), `{}`)
+func TestCommandsInheritNoSignalMask(t *testing.T) { runners(t, testNoSignalMask) }
+
+func testNoSignalMask(t *testing.T, r *Runner) {
+	out := output(t, r, command("/bin/grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"), `{}`)
 	for line := range strings.Lines(out) {
 		name, mask, ok := strings.Cut(strings.TrimSpace(line), ":\t")
 		require.True(t, ok, line)
@@ -206,8 +232,20 @@ func TestSupervisorIgnoresTerminationSignals(t *testing.T) {
 }
 
 func TestSupervisorKilled(t *testing.T) {
-	r, dir := newRunner(t), t.TempDir()
+	for name, without := range map[string][]string{"": nil, withoutCgroups: {withoutCgroups}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRunner(t)
+			r.Supervisor.without = without
+			testSupervisorKilled(t, r)
+		})
+	}
+}
+
+func testSupervisorKilled(t *testing.T, r *Runner) {
+	t.Helper()
+	dir := t.TempDir()
 	supervisor := supervisorOf(t, r)
+	grouped := r.Supervisor.link.groups != ""
 	effect := make(chan approval.Effect, 1)
 	go func() {
 		effect <- r.Run(t.Context(), jobOf(script(startDescendants+`echo $$ >self; sleep 1000`, dir), `{}`))
@@ -219,7 +257,7 @@ func TestSupervisorKilled(t *testing.T) {
 	require.NoError(t, supervisor.Kill())
 	require.Equal(t, approval.Effect{Error: "Execution interrupted: outcome unknown"}, <-effect)
 	for who, pid := range pids {
-		if who == "bare" { // without a supervisor only the mark identifies a process
+		if who == "bare" && !grouped { // without a supervisor and a cgroup only the mark identifies a process
 			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 			continue
 		}
@@ -300,6 +338,82 @@ func TestDaemonKilled(t *testing.T) {
 	require.Empty(t, left, "working folders are removed")
 }
 
+// If the daemon and its supervisor are killed at once, the next supervisor kills what they
+// left, also what has no mark.
+func TestAbandonedRunsAreKilled(t *testing.T) {
+	r, dir := newRunner(t), t.TempDir()
+	supervisorOf(t, r)
+	if r.Supervisor.link.groups == "" {
+		_, why := r.Supervisor.Limits()
+		t.Log("no control groups here:", why)
+		return
+	}
+	for _, name := range []string{"0", "1", "2", "tmp"} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+	}
+	daemon := osexec.Command("/proc/self/exe", "run-daemon", dir)
+	require.NoError(t, daemon.Start())
+	pids := map[string]int{}
+	for _, name := range []string{"0", "1", "2"} {
+		for _, who := range descendants {
+			pids[name+"/"+who] = awaitPID(t, filepath.Join(dir, name, who))
+		}
+	}
+	bare, ok := readProc(pids["0/bare"])
+	require.True(t, ok)
+	left := filepath.Dir(cgroupOf(t, bare.pid))
+	supervisor := childrenOf(daemon.Process.Pid)
+	require.Len(t, supervisor, 1)
+	require.NoError(t, syscall.Kill(supervisor[0], syscall.SIGSTOP)) // it must not see the end of the daemon
+	require.NoError(t, daemon.Process.Kill())
+	require.Error(t, daemon.Wait())
+	require.True(t, alive(bare.pid))
+	require.NoError(t, syscall.Kill(supervisor[0], syscall.SIGKILL))
+	awaitGone(t, "the supervisor", supervisor[0])
+
+	next := newRunner(t)
+	require.NoError(t, next.Supervisor.Start())
+	for who, pid := range pids {
+		require.False(t, alive(pid), who)
+	}
+	require.NoDirExists(t, left)
+	require.Equal(t, "hi\n", output(t, r, command("/bin/echo", "hi"), `{}`), "the folder of one that lives is locked")
+}
+
+// cgroupOf is the folder of a process's cgroup.
+func cgroupOf(t *testing.T, pid int) string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	require.NoError(t, err)
+	own, err := ownCgroup()
+	require.NoError(t, err)
+	mine, err := os.ReadFile("/proc/self/cgroup")
+	require.NoError(t, err)
+	return filepath.Join(strings.TrimSuffix(own, cgroupIn(string(mine))), cgroupIn(string(b)))
+}
+
+// A process of a run's cgroup dies before Run returns, although nothing else identifies it
+// and another run is under way.
+func TestUnmarkedProcessesDieWithTheirCgroup(t *testing.T) {
+	r, dir := newRunner(t), t.TempDir()
+	supervisorOf(t, r)
+	if r.Supervisor.link.groups == "" {
+		_, why := r.Supervisor.Limits()
+		t.Log("no control groups here:", why)
+		return
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	other := make(chan approval.Effect, 1)
+	go func() { other <- r.Run(ctx, jobOf(script(`echo $$ >"$1/a"; exec sleep 1000`, dir), `{}`)) }()
+	a := awaitPID(t, filepath.Join(dir, "a"))
+	require.Empty(t, run(t, r, script(startDescendants, dir), `{}`).Error)
+	require.False(t, alive(awaitPID(t, filepath.Join(dir, "bare"))))
+	require.True(t, alive(a))
+	cancel()
+	require.Equal(t, "Execution failed: cancelled", (<-other).Error)
+}
+
 func TestOnlyTheDaemonStartsASupervisor(t *testing.T) {
 	cmd := osexec.Command("/proc/self/exe", superviseArg)
 	out, err := cmd.CombinedOutput()
@@ -309,17 +423,19 @@ func TestOnlyTheDaemonStartsASupervisor(t *testing.T) {
 }
 
 func TestMalformedMessagesStartNothing(t *testing.T) {
-	good := spec{mark: "m", dir: "/", path: "/bin/true", argv: []string{"true", ""}, env: []string{"A=b"}, temp: true}
+	good := spec{mark: "m", dir: "/", path: "/bin/true", argv: []string{"true", ""}, env: []string{"A=b"}, temp: true, memory: 1 << 40, tasks: 7}
 	b, err := good.pack()
 	require.NoError(t, err)
 	got, err := unpackSpec(unpack(b))
 	require.NoError(t, err)
 	require.Equal(t, good, got)
-	for _, n := range []string{"0", "-1", "4", "x", ""} {
-		fields := unpack(b)
-		fields[5] = n
-		_, err := unpackSpec(fields)
-		require.ErrorIs(t, err, errMessage, n)
+	for i, wrong := range map[int][]string{4: {"-1", "x", ""}, 5: {"-1", "x", ""}, 7: {"0", "-1", "4", "x", ""}} {
+		for _, n := range wrong {
+			fields := unpack(b)
+			fields[i] = n
+			_, err := unpackSpec(fields)
+			require.ErrorIs(t, err, errMessage, "field %d: %q", i, n)
+		}
 	}
 	_, err = unpackSpec([]string{msgRun, "m"})
 	require.ErrorIs(t, err, errMessage)

@@ -3,28 +3,34 @@ package exec
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// superviseArg as the only argument starts the binary as a supervisor.
+// superviseArg as the first argument starts the binary as a supervisor. The others are
+// for tests, see cgroupsOf.
 const superviseArg = "__permesso-supervise"
 
 // socketFD is a supervisor's descriptor of the socket to its daemon.
 const socketFD = 3
 
-func isSupervisorProcess() bool { return len(os.Args) == 2 && os.Args[1] == superviseArg }
+func isSupervisorProcess() bool { return len(os.Args) >= 2 && os.Args[1] == superviseArg }
 
 // Abandoned processes become children of the main thread, and only the main thread
 // can check cheaply for them. The main goroutine is sure to be on that thread only
-// while packages are initialized. In other processes init does nothing.
+// while packages are initialized. A command that joins its cgroup is executed here, too, as
+// early as possible. In other processes init does nothing.
 func init() {
+	joinIfAsked()
 	if isSupervisorProcess() {
 		runtime.LockOSThread()
 	}
@@ -59,10 +65,39 @@ func supervise() error {
 		return os.NewSyscallError("prctl", err)
 	}
 	syscall.Umask(0o077)
-	w := &supervisor{jobs: map[int]*job{}, strays: map[int]candidates{}, spawned: make(chan struct{}, 1)}
+	groups, err := cgroupsOf(os.Args[2:])
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	w := &supervisor{
+		groups: groups, jobs: map[int]*job{}, strays: map[int]candidates{},
+		spawned: make(chan struct{}, 1), started: make(chan struct{}, 1),
+	}
+	report(msgReady, groups.runs, why)
 	go w.serve()
+	go w.watch()
 	w.reap()
 	return nil
+}
+
+// Arguments of a supervisor in tests: what the kernel or the host lacks.
+const (
+	withoutCgroups  = "without-cgroups"
+	withoutKillFile = "without-kill-file" // before Linux 5.14
+	withoutCloneIn  = "without-clone-in"  // before Linux 5.7, and under RestrictNamespaces=
+)
+
+func cgroupsOf(without []string) (*cgroups, error) {
+	if slices.Contains(without, withoutKillFile) {
+		killFile = "none"
+	}
+	if slices.Contains(without, withoutCgroups) {
+		return &cgroups{}, errors.New("turned off")
+	}
+	groups, err := newCgroups()
+	groups.join = groups.join || slices.Contains(without, withoutCloneIn)
+	return groups, err
 }
 
 // keepDescriptors prevents commands from inheriting the supervisor's descriptors:
@@ -83,21 +118,30 @@ func keepDescriptors() error {
 // supervisor is the state of the supervisor process. Its lock is held while a child
 // is started, so that no child is reaped before it is known.
 type supervisor struct {
+	groups *cgroups
+
 	mu      sync.Mutex
 	jobs    map[int]*job       // by the command's pid, which is also its group and session
 	strays  map[int]candidates // abandoned processes without a mark
-	spawned chan struct{}      // signals the first child
+	brake   brake
+	spawned chan struct{} // signals the first child
+	started chan struct{} // signals a run
 }
 
 // job is one run. It stays among the jobs until none of its processes is left.
 type job struct {
-	mark  string
-	pid   int
-	dir   string // to be removed if the daemon is gone, or ""
-	ended bool   // the command itself has ended and is reaped
-	empty bool   // its group is empty, and the number may be reused
-	left  int    // members that cannot be killed
-	state unix.WaitStatus
+	mark   string
+	pid    int
+	dir    string // to be removed if the daemon is gone, or ""
+	memory int64  // its limits, 0: none
+	tasks  int
+	cgroup string      // its folder, or ""
+	said   *os.File    // why a command that joined its cgroup was not started, or nil
+	over   string      // the limit that it is over, or ""
+	ended  atomic.Bool // the command itself has ended and is reaped
+	empty  bool        // its group is empty, and the number may be reused
+	left   int         // members that cannot be killed
+	state  unix.WaitStatus
 }
 
 // candidates are the runs that a stray may belong to: those that were running when
@@ -162,30 +206,48 @@ func (w *supervisor) run(fields []string, fds []int) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	pid, err := spawn(s, fds)
+	j, err := w.spawn(s, fds)
 	if err != nil {
 		report(msgFailed, s.mark, fmt.Sprintf("start %s: %v", s.path, err))
 		return
 	}
-	j := &job{mark: s.mark, pid: pid}
 	if s.temp {
 		j.dir = s.dir
 	}
-	w.jobs[pid] = j
+	w.jobs[j.pid] = j
+	signalTo(w.spawned)
+	signalTo(w.started)
+}
+
+func signalTo(c chan struct{}) {
 	select {
-	case w.spawned <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
 
-// spawn starts a command in its own session. With only its own group it could move
-// into another run's group, where kill would miss it.
-func spawn(s spec, fds []int) (int, error) {
-	files := []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])}
-	return syscall.ForkExec(s.path, s.argv, &syscall.ProcAttr{
-		Dir: s.dir, Env: s.env, Files: files,
-		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
-	})
+// spawn starts a command, in its own cgroup if this host permits it.
+func (w *supervisor) spawn(s spec, fds []int) (*job, error) {
+	j := &job{mark: s.mark, memory: s.memory, tasks: s.tasks}
+	var err error
+	if w.groups.runs != "" {
+		if j.cgroup, err = w.groups.make(s.mark, s); err != nil {
+			return nil, err
+		}
+	}
+	if !w.groups.kernel {
+		defer w.brake.on(s.tasks)()
+	}
+	j.pid, j.said, err = startIn(s, fds, j.cgroup, w.groups.join)
+	if err != nil {
+		if j.cgroup != "" {
+			_ = removeCgroup(j.cgroup)
+		}
+		return nil, err
+	}
+	// What the command started before this is not protected less than the daemon: a hint only.
+	_ = os.WriteFile("/proc/"+strconv.Itoa(j.pid)+"/oom_score_adj", []byte(handlerOOMScore), 0) //nolint:gosec // the file exists
+	return j, nil
 }
 
 // kill begins a run's end; reap completes it.
@@ -193,8 +255,8 @@ func (w *supervisor) kill(mark string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, j := range w.jobs {
-		if j.mark == mark && !j.ended {
-			_ = unix.Kill(-j.pid, unix.SIGKILL)
+		if j.mark == mark && !j.ended.Load() {
+			j.kill()
 		}
 	}
 }
@@ -202,11 +264,39 @@ func (w *supervisor) kill(mark string) {
 // reap waits for children and abandoned processes, forever.
 func (w *supervisor) reap() {
 	for {
-		pid, err := nextDead()
+		pid, err := nextDead(0)
 		if errors.Is(err, unix.ECHILD) {
 			<-w.spawned
 		} else if err == nil {
-			w.reapChild(pid)
+			w.reapFrom(pid)
+		}
+	}
+}
+
+// batch is how many children are reaped before runs are settled: a run may end with
+// thousands of processes, and settling is slower than reaping.
+const batch = 500
+
+// reapFrom reaps a dead child, and others that are dead.
+func (w *supervisor) reapFrom(pid int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for range batch {
+		w.reapChild(pid)
+		var err error
+		if pid, err = nextDead(unix.WNOHANG); err != nil || pid == 0 {
+			break
+		}
+	}
+	orphans := sync.OnceValue(func() []proc {
+		if !hasOrphans() {
+			return nil
+		}
+		return children()
+	})
+	for _, j := range w.jobs {
+		if j.ended.Load() {
+			w.settle(j, orphans)
 		}
 	}
 }
@@ -214,10 +304,8 @@ func (w *supervisor) reap() {
 // reapChild reaps one dead child. It kills a command's group first: until its
 // leader is reaped, the number cannot be reused.
 func (w *supervisor) reapChild(pid int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	j := w.jobs[pid]
-	if j != nil && !j.ended {
+	if j != nil && !j.ended.Load() {
 		_ = unix.Kill(-pid, unix.SIGKILL)
 	}
 	var state unix.WaitStatus
@@ -225,19 +313,22 @@ func (w *supervisor) reapChild(pid int) {
 		return
 	}
 	delete(w.strays, pid)
-	if j != nil && !j.ended {
-		j.ended, j.state = true, state
-	}
-	for _, j := range w.jobs {
-		if j.ended {
-			w.settle(j)
-		}
+	if j != nil && !j.ended.Load() {
+		j.state = state
+		j.ended.Store(true)
 	}
 }
 
 // settle reports a run whose command has ended, once none of its processes is left.
-// It is called again after every death until then.
-func (w *supervisor) settle(j *job) {
+// It is called again after every death until then, and by watch. orphans returns the
+// children of this process.
+func (w *supervisor) settle(j *job, orphans func() []proc) {
+	if j.cgroup != "" {
+		killCgroup(j.cgroup)
+		if populated(j.cgroup) {
+			return
+		}
+	}
 	if !j.empty {
 		err := unix.Kill(-j.pid, unix.SIGKILL)
 		j.empty = err != nil
@@ -245,22 +336,41 @@ func (w *supervisor) settle(j *job) {
 			j.left++
 		}
 	}
-	waiting, left := w.killStrays(j)
+	waiting, left := w.killStrays(j, orphans)
 	if waiting > 0 || !j.empty {
 		return
 	}
+	if j.cgroup != "" {
+		if w.groups.kernel && j.over == "" {
+			j.over = enforced(j.cgroup)
+		}
+		if removeCgroup(j.cgroup) != nil {
+			return // the kernel is not done with it: watch comes back
+		}
+	}
 	delete(w.jobs, j.pid)
-	report(msgExit, j.mark, statusText(j.state), strconv.Itoa(j.left+left))
+	if why := j.notStarted(); why != "" {
+		report(msgFailed, j.mark, why)
+		return
+	}
+	report(msgExit, j.mark, statusText(j.state), strconv.Itoa(j.left+left), j.over)
+}
+
+// notStarted is why a command that has ended was not executed, or "".
+func (j *job) notStarted() string {
+	if j.said == nil {
+		return ""
+	}
+	defer j.said.Close()
+	text, _ := io.ReadAll(j.said)
+	return string(text)
 }
 
 // killStrays kills j's processes outside its group. It counts those that are dying
 // and those that cannot be killed. Their children are found after their death.
-func (w *supervisor) killStrays(j *job) (waiting, left int) {
-	if !hasOrphans() {
-		return 0, 0
-	}
-	for _, p := range children() {
-		if w.jobs[p.pid] != nil && !w.jobs[p.pid].ended || !w.belongs(p, j) {
+func (w *supervisor) killStrays(j *job, orphans func() []proc) (waiting, left int) {
+	for _, p := range orphans() {
+		if w.jobs[p.pid] != nil && !w.jobs[p.pid].ended.Load() || !w.belongs(p, j) {
 			continue
 		}
 		switch err := unix.Kill(p.pid, unix.SIGKILL); err {
@@ -302,6 +412,9 @@ func (w *supervisor) belongs(p proc, j *job) bool {
 // end kills everything and exits when the daemon is gone.
 func (w *supervisor) end() {
 	w.mu.Lock() // never unlocked: nothing may be started or reported any more
+	if w.groups.runs != "" {
+		killCgroup(w.groups.runs)
+	}
 	for killTree(os.Getpid()) > 0 {
 		if _, err := unix.Wait4(-1, nil, 0, nil); err == unix.ECHILD {
 			break
@@ -309,6 +422,7 @@ func (w *supervisor) end() {
 		for reapedOne() {
 		}
 	}
+	w.groups.remove()
 	for _, j := range w.jobs {
 		if j.dir != "" {
 			_ = os.RemoveAll(j.dir)

@@ -12,17 +12,24 @@ import (
 // can contain.
 //
 //	daemon → supervisor
-//	  run   MARK DIR TEMP PATH NARGS ARG… VAR…   with stdin, stdout, stderr
+//	  run   MARK DIR TEMP MEMORY TASKS PATH NARGS ARG… VAR…   with stdin, stdout, stderr
 //	  kill  MARK
 //	supervisor → daemon
-//	  failed MARK TEXT         nothing was started
-//	  exit   MARK STATUS LEFT  nothing is left running
+//	  ready  GROUPS WHY             first and once
+//	  failed MARK TEXT              nothing was started
+//	  exit   MARK STATUS LEFT OVER  nothing is left running
+//
+// MEMORY (bytes) and TASKS (processes and threads) are the run's limits; 0: none. OVER is
+// "memory" or "tasks" if the run was over that limit, else empty. GROUPS is the folder of
+// the runs' cgroups, or empty. WHY says why the kernel does not keep the limits, so that
+// they are counted; it is empty if the kernel does.
 //
 // The end of the stream tells the supervisor that the daemon is gone and that it
 // must kill everything.
 const (
 	msgRun    = "run"
 	msgKill   = "kill"
+	msgReady  = "ready"
 	msgFailed = "failed"
 	msgExit   = "exit"
 )
@@ -40,9 +47,13 @@ func pack(fields ...string) []byte { return []byte(strings.Join(fields, "\x00"))
 
 func unpack(b []byte) []string { return strings.Split(string(b), "\x00") }
 
+// runFields are the fields of run before the first ARG.
+const runFields = 8
+
 func (s spec) pack() ([]byte, error) {
-	fields := make([]string, 0, 6+len(s.argv)+len(s.env))
-	fields = append(fields, msgRun, s.mark, s.dir, strconv.FormatBool(s.temp), s.path, strconv.Itoa(len(s.argv)))
+	fields := make([]string, 0, runFields+len(s.argv)+len(s.env))
+	fields = append(fields, msgRun, s.mark, s.dir, strconv.FormatBool(s.temp),
+		strconv.FormatInt(s.memory, 10), strconv.Itoa(s.tasks), s.path, strconv.Itoa(len(s.argv)))
 	fields = append(append(fields, s.argv...), s.env...)
 	b := pack(fields...)
 	if len(b) > maxMessage {
@@ -52,15 +63,18 @@ func (s spec) pack() ([]byte, error) {
 }
 
 func unpackSpec(fields []string) (spec, error) {
-	if len(fields) < 6 {
+	if len(fields) < runFields {
 		return spec{}, errMessage
 	}
-	n, err := strconv.Atoi(fields[5])
-	if rest := fields[6:]; err == nil && n > 0 && n <= len(rest) {
-		return spec{
-			mark: fields[1], dir: fields[2], temp: fields[3] == "true", path: fields[4],
-			argv: rest[:n], env: rest[n:],
-		}, nil
+	memory, err1 := strconv.ParseInt(fields[4], 10, 64)
+	tasks, err2 := strconv.Atoi(fields[5])
+	n, err3 := strconv.Atoi(fields[7])
+	rest := fields[runFields:]
+	if err := errors.Join(err1, err2, err3); err != nil || memory < 0 || tasks < 0 || n <= 0 || n > len(rest) {
+		return spec{}, errMessage
 	}
-	return spec{}, errMessage
+	return spec{
+		mark: fields[1], dir: fields[2], temp: fields[3] == "true", memory: memory, tasks: tasks, path: fields[6],
+		argv: rest[:n], env: rest[n:],
+	}, nil
 }

@@ -621,6 +621,8 @@ autonomy = "full"
 	tool("env", `kind = "command", argv = ["/usr/bin/env"], env = [«"TZ"¦"LIVE"»]`, "TZ=", "LIVE=")
 	tool("timeout", `kind = "command", argv = ["/bin/sleep", "0.5"], timeout = «"10s"¦"10ms"»`, "auto_approved", "failed")
 	tool("max_output", `kind = "command", argv = ["/bin/sh", "-c", "yes | head -c 3000; echo end"], max_output = «"1MiB"¦"1KiB"»`, "end", "cut")
+	tool("max_memory", `kind = "command", argv = ["/bin/sh", "-c", "dd if=/dev/zero of=/dev/null bs=64M count=50 2>&1; echo end"], max_memory = «"1GiB"¦"16MiB"»`, "end", "max_memory")
+	tool("max_processes", `kind = "command", argv = ["/bin/sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 0.5 & done; wait; echo end"], max_processes = «100¦4»`, "end", "max_processes")
 	tool("idempotent", `kind = "command", argv = ["/bin/sh", "-c", "echo key=$PERMESSO_IDEMPOTENCY_KEY."], idempotent = «false¦true»`, "key=.", "key=")
 	const post = `kind = "http", method = "POST", url = "WEB/x", allow_private = ["127.0.0.1"], `
 	tool("method", `kind = "http", method = «"POST"¦"PUT"», url = "WEB/x", allow_private = ["127.0.0.1"]`, "POST /x", "PUT /x")

@@ -282,6 +282,8 @@ func handlerKeys() []Key {
 		{Name: "secret_headers", Example: `{ Authorization = "Bearer /etc/permesso/api.token" }`, Help: "read from files (mode 600)", Hint: `secret_headers = { Authorization = "Bearer /path/of/the/token" }`, valueType: tables(""), Keys: named(`"Bearer /etc/permesso/api.token"`), handler: approval.HandlerHTTP},
 		{Name: "timeout", Example: `"30s"`, Help: "of one run", valueType: duration(time.Millisecond, dayLong)},
 		{Name: "max_output", Example: `"256KiB"`, Help: "of the output or response; the rest is cut off and marked", valueType: size(1<<10, 64<<20)},
+		{Name: "max_memory", Example: `"2GiB"`, Help: "of all its processes together; a run with more is killed", valueType: size(16<<20, 1<<40), handler: approval.HandlerCommand},
+		{Name: "max_processes", Example: "1024", Help: "processes and threads at the same time; a run with more is killed", valueType: number(1, 100_000), handler: approval.HandlerCommand},
 		{Name: "status", Example: "[200, 201]", Help: "success; default: 200 to 299", Hint: "a list of numbers: status = [200, 201]", valueType: numbers("list of status codes", 200, 599, "codes from 200 to 599"), handler: approval.HandlerHTTP},
 		{Name: "allow_private", Example: `["10.1.2.3:8080", "api.internal"]`, Help: "private addresses that it may reach", Hint: `allow_private = ["10.1.2.3", "internal.example"]`, valueType: listOf("list of hosts", anyText(), anyItem, ""), handler: approval.HandlerHTTP},
 		{Name: "ca_file", Example: `"/etc/permesso/ca.pem"`, Help: "instead of the system's authorities", valueType: anyText(), handler: approval.HandlerHTTP},

@@ -77,7 +77,7 @@ public_source = false
 secret_data = true
 public_sink = "forbidden"
 dangerous_writes = false
-handler = { kind = "command", argv = ["/x"], dir = "/", env = ["LANG"], timeout = "1s", max_output = 2048, idempotent = true }
+handler = { kind = "command", argv = ["/x"], dir = "/", env = ["LANG"], timeout = "1s", max_output = 2048, max_memory = "1GiB", max_processes = 9, idempotent = true }
 [tools.b]
 trust = false
 verb = "x"

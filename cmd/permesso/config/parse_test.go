@@ -64,7 +64,7 @@ territory = "session"
 public_source = false
 secret_data = "forbidden"
 public_sink = true
-handler = { kind = "command", argv = ["/opt/x", "--", "{text}"], dir = "/srv", env = ["LANG", "LC_ALL"], timeout = "90s", max_output = 2048, idempotent = true }
+handler = { kind = "command", argv = ["/opt/x", "--", "{text}"], dir = "/srv", env = ["LANG", "LC_ALL"], timeout = "90s", max_output = 2048, max_memory = "3GiB", max_processes = 9, idempotent = true }
 
 [tools.bare]
 capability = "time:read"
@@ -111,7 +111,7 @@ workspace = "plain"
 		Trust: approval.Trust{PublicSource: "false", SecretData: "forbidden", PublicSink: "true"},
 		Handler: approval.Handler{
 			Kind: "command", Argv: []string{"/opt/x", "--", "{text}"}, Dir: "/srv", Env: []string{"LANG", "LC_ALL"},
-			Timeout: 90 * time.Second, MaxOutput: 2048, Idempotent: true,
+			Timeout: 90 * time.Second, MaxOutput: 2048, Idempotent: true, MaxMemory: 3 << 30, MaxProcesses: 9,
 		},
 	}, c.Tools["x.post:v1"])
 	require.Equal(t, approval.Tool{Name: "bare", Capability: "time:read", Territory: "none", Handler: approval.Handler{Kind: "none"}}, c.Tools["bare"],

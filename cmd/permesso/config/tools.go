@@ -245,6 +245,7 @@ func (s *section) handler() approval.Handler {
 	h := approval.Handler{
 		Kind: sub.text("kind"), Argv: sub.texts("argv"), Dir: sub.text("dir"), Env: sub.texts("env"),
 		Timeout: sub.duration("timeout"), MaxOutput: int(sub.number("max_output")), Idempotent: sub.flag("idempotent"),
+		MaxMemory: sub.number("max_memory"), MaxProcesses: int(sub.number("max_processes")),
 	}
 	if !sub.has("kind") {
 		sub.fail(sub.node.key, "kind", `kind = "command" or "http", or "none" to run nothing`, "handler has no kind")

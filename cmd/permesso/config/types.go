@@ -159,7 +159,7 @@ func inRange(n *node, least, most int64) (int64, bool) {
 	return v, n.kind == integer && err == nil && v >= least && v <= most
 }
 
-const sizeExpression = `^([0-9]{1,9})(B|KiB|MiB)$`
+const sizeExpression = `^([0-9]{1,9})(B|KiB|MiB|GiB)$`
 
 // size is a number of bytes, with a unit or without.
 func size(least, most int64) valueType {
@@ -177,7 +177,7 @@ func size(least, most int64) valueType {
 			return nil
 		}
 		v, _ := strconv.ParseInt(m[1], 10, 64) // nine digits at most
-		if v <<= map[string]int{"B": 0, "KiB": 10, "MiB": 20}[m[2]]; v < least || v > most {
+		if v <<= map[string]int{"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}[m[2]]; v < least || v > most {
 			s.fail(n.val, k.Name, "", "%s must be %d to %d bytes", k.Name, least, most)
 			return nil
 		}
@@ -187,8 +187,8 @@ func size(least, most int64) valueType {
 }
 
 func bytesText(n int64) string {
-	unit := min(bits.TrailingZeros64(uint64(n))/10, 2)
-	return strconv.FormatInt(n>>(10*unit), 10) + []string{"B", "KiB", "MiB"}[unit]
+	unit := min(bits.TrailingZeros64(uint64(n))/10, 3)
+	return strconv.FormatInt(n>>(10*unit), 10) + []string{"B", "KiB", "MiB", "GiB"}[unit]
 }
 
 // listOf is a list of valid values, which rule describes. Its value is their nodes,

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -387,11 +389,16 @@ func (s *server) run(ctx context.Context) error {
 
 // startSupervisor starts the parent process of all commands, if a tool runs one.
 func (s *server) startSupervisor(cfg *config.Config) error {
-	for _, t := range cfg.Tools {
-		if t.Handler.Kind == approval.HandlerCommand {
-			return s.runner.Supervisor.Start()
-		}
+	runs := func(t approval.Tool) bool { return t.Handler.Kind == approval.HandlerCommand }
+	if !slices.ContainsFunc(slices.Collect(maps.Values(cfg.Tools)), runs) {
+		return nil
 	}
+	if err := s.runner.Supervisor.Start(); err != nil {
+		return err
+	}
+	s.health.Update(func(r *home.HealthReport) {
+		r.HandlerLimits, r.HandlerLimitsReason = s.runner.Supervisor.Limits()
+	})
 	return nil
 }
 

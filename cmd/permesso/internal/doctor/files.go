@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -173,7 +174,19 @@ func (d *Doctor) checkPrograms(context.Context) []Finding {
 			list = append(list, f)
 		}
 	}
-	return orOK(list, "%s, all present, none writable by another user", hints.Plural(programs, "program"))
+	return orOK(list, "%s, all present, none writable by another user%s", hints.Plural(programs, "program"), d.handlerLimits())
+}
+
+// handlerLimits says how the running daemon keeps the limits of programs.
+func (d *Doctor) handlerLimits() string {
+	h, ok := d.health()
+	switch {
+	case !d.running || !ok || h.HandlerLimits == "":
+		return ""
+	case h.HandlerLimits == exec.LimitsKernel:
+		return "; the kernel keeps their limits"
+	}
+	return "; their limits are " + console.OneLine(h.HandlerLimits) + ", not kept by the kernel: " + console.OneLine(h.HandlerLimitsReason)
 }
 
 // runners are programs that run the file in their first argument.

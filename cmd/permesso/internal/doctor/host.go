@@ -87,12 +87,17 @@ func (d *Doctor) staleConfig(started time.Time) []Finding {
 		"check its log for a configuration error, which keeps the old configuration; or restart permesso serve")
 }
 
-// reportedHealth reads the daemon's own report in run/health.json.
-func (d *Doctor) reportedHealth() (list []Finding) {
+// health is the daemon's own report in run/health.json; none if no daemon runs.
+func (d *Doctor) health() (h home.HealthReport, ok bool) {
 	b, err := os.ReadFile(d.Layout.Health())
-	var h home.HealthReport
-	if err != nil || json.Unmarshal(b, &h) != nil {
-		return nil // no daemon runs
+	return h, err == nil && json.Unmarshal(b, &h) == nil
+}
+
+// reportedHealth lists what the daemon itself reports.
+func (d *Doctor) reportedHealth() (list []Finding) {
+	h, ok := d.health()
+	if !ok {
+		return nil
 	}
 	for _, p := range h.Issues {
 		list = append(list, warning("the daemon reports: "+console.OneLine(p.What),

@@ -167,6 +167,11 @@ type HealthReport struct {
 	Config       string        `json:"config"` // its path, "" without one
 	ConfigSHA256 string        `json:"config_sha256"`
 	UI           string        `json:"ui,omitzero"` // address of the web UI
+
+	// How max_memory and max_processes are kept: "kernel", or "counted" and why the kernel does not keep them.
+	// "" if no tool runs a command.
+	HandlerLimits       string `json:"handler_limits,omitzero"`
+	HandlerLimitsReason string `json:"handler_limits_reason,omitzero"`
 }
 
 // Values of healthReport.Status, the worst last.

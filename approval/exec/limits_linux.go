@@ -1,0 +1,252 @@
+package exec
+
+import (
+	"maps"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// watchInterval is how often a run is measured. Where the kernel keeps the limits, it
+	// is how soon a run ends that was refused a process.
+	watchInterval = 20 * time.Millisecond
+	// spareTasks is how many processes and threads a user has besides those of a run,
+	// before RLIMIT_NPROC refuses the run another one. The daemon has the same user.
+	spareTasks = 1000
+	// handlerOOMScore makes the kernel choose a handler before the daemon when the host
+	// is out of memory.
+	handlerOOMScore = "500"
+)
+
+// watch measures the runs as long as there are any. It holds the lock only to copy the
+// list and to begin a kill.
+func (w *supervisor) watch() {
+	m := &meter{groups: w.groups}
+	for range w.started {
+		for w.checkRuns(m) {
+			time.Sleep(watchInterval)
+		}
+	}
+}
+
+// checkRuns kills the runs that are over a limit, and again what is left of those that
+// have ended. It returns false if there is no run.
+func (w *supervisor) checkRuns(m *meter) bool {
+	w.mu.Lock()
+	jobs := maps.Clone(w.jobs)
+	w.mu.Unlock()
+	over := m.measure(jobs)
+	w.mu.Lock()
+	var growing []*job
+	orphans := sync.OnceValue(children)
+	for _, j := range jobs {
+		if w.jobs[j.pid] != j {
+			continue
+		}
+		if !j.ended.Load() && j.over == "" {
+			j.over = over[j]
+		}
+		if j.ended.Load() {
+			w.settle(j, orphans) // it may have waited for a process that is not a child
+		} else if j.over != "" {
+			j.kill()
+		}
+		if j.cgroup == "" && (j.ended.Load() || j.over != "") {
+			growing = append(growing, j)
+		}
+	}
+	left := len(w.jobs)
+	w.mu.Unlock()
+	if over[nil] != "" {
+		growing = append(growing, nil)
+	}
+	for _, j := range growing {
+		killAll(func() []int { return pidsOf(m.members(jobs)[j]) })
+	}
+	return left > 0
+}
+
+// kill begins the end of a run: settle completes it.
+func (j *job) kill() {
+	if j.cgroup != "" {
+		killCgroup(j.cgroup)
+	}
+	_ = unix.Kill(-j.pid, unix.SIGKILL)
+}
+
+// meter measures runs.
+type meter struct {
+	groups *cgroups
+	known  map[int]owned // without cgroups: the processes at the last time
+}
+
+// owned is a process whose run is known.
+type owned struct {
+	job     *job
+	started string
+}
+
+// measure returns the limits that runs are over.
+func (m *meter) measure(jobs map[int]*job) map[*job]string {
+	over := map[*job]string{}
+	var members map[*job][]proc
+	if m.groups.runs == "" {
+		members = m.members(jobs)
+		over[nil] = overOf(largest(jobs), members[nil])
+	}
+	for _, j := range jobs {
+		switch {
+		case j.ended.Load() || j.memory == 0 && j.tasks == 0:
+		case m.groups.kernel:
+			over[j] = enforced(j.cgroup)
+		case j.cgroup != "":
+			over[j] = overOf(j, readAll(processesIn(j.cgroup)))
+		default:
+			over[j] = overOf(j, members[j])
+		}
+	}
+	return over
+}
+
+// largest has the largest limits of the runs.
+func largest(jobs map[int]*job) *job {
+	l := &job{}
+	for _, j := range jobs {
+		l.memory, l.tasks = max(l.memory, j.memory), max(l.tasks, j.tasks)
+	}
+	return l
+}
+
+// members finds the processes of each run without cgroups: the command, what is below it,
+// and what it abandoned. Those of nil may be of any run.
+func (m *meter) members(jobs map[int]*job) map[*job][]proc {
+	found, known := map[*job][]proc{}, map[int]owned{}
+	for _, p := range readAll(childrenOf(os.Getpid())) {
+		j := m.ownerOf(p, jobs)
+		for _, p := range append(readAll(below(p.pid)), p) {
+			found[j] = append(found[j], p)
+			known[p.pid] = owned{j, p.started}
+		}
+	}
+	m.known = known
+	return found
+}
+
+// ownerOf is the run of a child of the supervisor, or nil if there is no telling: it left
+// its session and cleared its environment before it was seen, and there are several runs.
+func (m *meter) ownerOf(p proc, jobs map[int]*job) *job {
+	if j := jobs[p.pid]; j != nil && !j.ended.Load() {
+		return j
+	}
+	if before, ok := m.known[p.pid]; ok && before.started == p.started {
+		if before.job == nil || jobs[before.job.pid] != before.job {
+			return nil // as before, or its run has ended
+		}
+		return before.job
+	}
+	if j := jobs[p.session]; j != nil {
+		return j
+	}
+	mark := markOf(p)
+	for _, j := range jobs {
+		if j.mark == mark || mark == "" && len(jobs) == 1 {
+			return j
+		}
+	}
+	return nil
+}
+
+// below lists the descendants of a process.
+func below(pid int) []int {
+	list := childrenOf(pid)
+	for i := 0; i < len(list); i++ {
+		list = append(list, childrenOf(list[i])...)
+	}
+	return list
+}
+
+func pidsOf(list []proc) []int {
+	pids := make([]int, len(list))
+	for i, p := range list {
+		pids[i] = p.pid
+	}
+	return pids
+}
+
+func readAll(pids []int) []proc {
+	list := make([]proc, 0, len(pids))
+	for _, pid := range pids {
+		if p, ok := readProc(pid); ok {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// overOf is the limit that the processes of a run are over, or "". Pages that processes
+// share are counted once, but only if the sum that is fast to read is over the limit.
+func overOf(j *job, list []proc) string {
+	var tasks int
+	var memory int64
+	for _, p := range list {
+		tasks += p.threads
+		memory += p.memory
+	}
+	if j.tasks > 0 && tasks > j.tasks {
+		return overTasks
+	}
+	if j.memory == 0 || memory <= j.memory {
+		return ""
+	}
+	memory = 0
+	for _, p := range list {
+		memory += p.readMemory()
+	}
+	if memory > j.memory {
+		return overMemory
+	}
+	return ""
+}
+
+// brake sets RLIMIT_NPROC, which commands inherit, to more than a run may have. It slows
+// down what starts processes faster than they are counted. It does nothing to root.
+type brake struct {
+	others  int // processes and threads of this user besides runs
+	counted time.Time
+}
+
+// on returns a function that removes the limit from this process again.
+func (b *brake) on(tasks int) (off func()) {
+	off = func() {}
+	if os.Getuid() == 0 || tasks == 0 {
+		return off
+	}
+	if time.Since(b.counted) > time.Minute {
+		b.others, b.counted = userTasks(), time.Now()
+	}
+	var before unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NPROC, &before) != nil {
+		return off
+	}
+	limit := unix.Rlimit{Cur: min(before.Cur, uint64(b.others+tasks+spareTasks)), Max: before.Max}
+	if unix.Setrlimit(unix.RLIMIT_NPROC, &limit) != nil {
+		return off
+	}
+	return func() { _ = unix.Setrlimit(unix.RLIMIT_NPROC, &before) }
+}
+
+// userTasks counts the processes and threads of this user.
+func userTasks() int {
+	tasks := 0
+	for _, p := range processes() {
+		var info unix.Stat_t
+		if unix.Stat("/proc/"+strconv.Itoa(p.pid), &info) == nil && int(info.Uid) == os.Getuid() {
+			tasks += p.threads
+		}
+	}
+	return tasks
+}

@@ -1,0 +1,160 @@
+package exec
+
+import (
+	"os"
+	osexec "os/exec"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/permesso-dev/permesso/approval"
+)
+
+// runThreads starts threads and keeps them.
+func runThreads(text string) {
+	n, _ := strconv.Atoi(text)
+	for range n {
+		go func() {
+			runtime.LockOSThread()
+			time.Sleep(time.Hour)
+		}()
+	}
+	time.Sleep(time.Hour)
+}
+
+// Each of these is bounded by itself, too: should the limit not be kept, the test fails
+// and the machine lives.
+const (
+	testMemory    = 96 << 20
+	testProcesses = 60
+
+	tooMuchMemory    = "Execution failed: more than 100663296 bytes of memory (max_memory)"
+	tooManyProcesses = "Execution failed: more than 60 processes and threads (max_processes)"
+
+	// hog keeps 250 MiB for a minute or so.
+	hog = `dd if=/dev/zero of=/dev/null bs=250M count=1000 2>/dev/null`
+	// bomb starts 2⁹ processes.
+	bomb = `f() { if [ $1 -gt 8 ]; then exec sleep 1000; fi; f $(($1+1)) & f $(($1+1)) & wait; }; f 0`
+)
+
+const unmarked = "memory without a mark"
+
+type bombCase struct {
+	name, text, want string
+}
+
+func bombs(t *testing.T) []bombCase {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	return []bombCase{
+		{"fork bomb", bomb, tooManyProcesses},
+		{"detached fork bomb", `setsid sh -c '` + bomb + `' & sleep 1000`, tooManyProcesses},
+		{"processes in their own sessions", `i=0; while [ $i -lt 200 ]; do setsid sleep 1000 & i=$((i+1)); done; wait`, tooManyProcesses},
+		{"threads", `"` + self + `" run-threads 200`, tooManyProcesses},
+		{"memory", hog, tooMuchMemory},
+		{"detached memory", `(setsid sh -c '` + hog + `' &); sleep 1000`, tooMuchMemory},
+		{unmarked, `(env -i PATH="$PATH" setsid sh -c '` + hog + `' &); sleep 1000`, tooMuchMemory},
+		{"memory of many", `for i in 1 2 3 4 5 6; do dd if=/dev/zero of=/dev/null bs=30M count=10000 2>/dev/null & done; wait`, tooMuchMemory},
+		{"output", `yes`, "Execution failed: output larger than 1000 bytes (max_output)"},
+		{"stderr", `yes >&2`, "Execution failed: stderr larger than 16777216 bytes"},
+	}
+}
+
+// What takes too much ends as failed, with its limit named; other runs go on.
+func TestLimits(t *testing.T) {
+	t.Run("as this host can", func(t *testing.T) { testLimits(t) })
+	t.Run("without cgroup.kill", func(t *testing.T) { testLimits(t, withoutKillFile) })
+	t.Run("without a start in a cgroup", func(t *testing.T) { testLimits(t, withoutCloneIn) })
+}
+
+func TestWithoutControlGroups(t *testing.T) { testLimits(t, withoutCgroups) }
+
+func testLimits(t *testing.T, without ...string) {
+	t.Helper()
+	for i, c := range bombs(t) {
+		if i%3 != 0 && os.Getenv("PERMESSO_SOAK") == "" && len(without) > 0 && without[0] != withoutCgroups {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			r := newRunner(t)
+			r.Supervisor.without = without
+			require.NoError(t, r.Supervisor.Start())
+			how, why := r.Supervisor.Limits()
+			t.Log(how, why)
+			stop := func() {}
+			if c.name != unmarked || !slices.Contains(without, withoutCgroups) { // then its run is known only if there is no other
+				stop = othersGoOn(t, r)
+			}
+			h := script(c.text)
+			h.MaxMemory, h.MaxProcesses, h.MaxOutput, h.Timeout = testMemory, testProcesses, 1000, time.Minute
+			e := r.Run(t.Context(), jobOf(h, `{}`))
+			stop()
+			require.Equal(t, approval.Effect{Error: c.want}, e)
+			require.Empty(t, below(supervisorOf(t, r).Pid), "nothing is left")
+			if group := r.Supervisor.link.groups; group != "" {
+				require.False(t, populated(group))
+			}
+		})
+	}
+}
+
+// Where runs are counted, RLIMIT_NPROC slows down a fork bomb of a daemon that is not root.
+// Other users have no control groups here.
+func TestBrake(t *testing.T) {
+	if os.Getuid() == 0 {
+		// Below the folder of t.TempDir is nothing for another user.
+		cmd := osexec.Command("/proc/self/exe", "-test.run", "^TestBrake$", "-test.v")
+		cmd.Dir, cmd.Env = "/", append(os.Environ(), "TMPDIR=/tmp")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Contains(t, string(out), "--- PASS: TestBrake")
+		return
+	}
+	r := newRunner(t)
+	r.Supervisor.without = []string{withoutCgroups}
+	h := command("/bin/cat", "/proc/self/limits")
+	h.MaxProcesses = 7
+	limits := output(t, r, h, `{}`)
+	m := regexp.MustCompile(`(?m)^Max processes +(\S+)`).FindStringSubmatch(limits)
+	require.NotNil(t, m, limits)
+	n, err := strconv.Atoi(m[1])
+	require.NoError(t, err, "unlimited")
+	require.Less(t, n, 7+spareTasks+100_000)
+	var own unix.Rlimit
+	require.NoError(t, unix.Prlimit(supervisorOf(t, r).Pid, unix.RLIMIT_NPROC, nil, &own))
+	require.GreaterOrEqual(t, uint64(n), min(uint64(7+spareTasks), own.Cur))
+	if own.Cur >= 7+spareTasks {
+		require.Greater(t, own.Cur, uint64(n), "the supervisor itself keeps its limit")
+	}
+}
+
+// othersGoOn runs other commands until the returned function is called, which waits until one
+// has run from its start to its end since.
+func othersGoOn(t *testing.T, r *Runner) (stop func()) {
+	var stopping atomic.Bool
+	done := make(chan approval.Effect, 1)
+	go func() {
+		for {
+			last := stopping.Load()
+			e := r.Run(t.Context(), jobOf(command("/bin/echo", "hi"), `{}`))
+			if last || e.Error != "" {
+				done <- e
+				return
+			}
+		}
+	}()
+	return func() {
+		stopping.Store(true)
+		require.Equal(t, approval.Effect{Result: approval.Raw(`{"output":"hi\n"}`)}, <-done)
+	}
+}
