@@ -397,6 +397,24 @@ func causes(d asked, irreversible bool) []string {
 	return []string{"\r", "\x1b[13u"}
 }
 
+// heldUntil is until when the reader of keys may hold a key back: behind an escape, as long as keys come in quick succession.
+func (a *accident) heldUntil(i int) time.Time {
+	quick := func(i int) bool {
+		return i > 0 && i < len(a.keys) && !a.keys[i].arrived.IsZero() && a.keys[i].arrived.Sub(a.keys[i-1].arrived) < longestEscape
+	}
+	held := i
+	for quick(held) && !strings.HasPrefix(a.keys[held-1].text, escape) {
+		held--
+	}
+	if !quick(held) {
+		return a.keys[i].arrived
+	}
+	for quick(i + 1) {
+		i++
+	}
+	return a.keys[i].arrived.Add(longestEscape)
+}
+
 // faults are the decisions that no key gave about the card that was on the screen, and a card that was not kept up
 // to date.
 func (a *accident) faults() (found []string) {
@@ -404,11 +422,7 @@ func (a *accident) faults() (found []string) {
 		var tried []string
 		ok := false
 		for i, k := range a.keys {
-			longest := time.Millisecond
-			if i > 0 && strings.HasPrefix(a.keys[i-1].text, escape) && k.arrived.Sub(a.keys[i-1].arrived) < longestEscape {
-				longest += longestEscape
-			}
-			if late := d.at.Sub(k.arrived); k.arrived.IsZero() || late < 0 || late > longest {
+			if k.arrived.IsZero() || d.at.Before(k.arrived) || d.at.After(a.heldUntil(i).Add(time.Millisecond)) {
 				continue
 			}
 			why := a.whyWrong(d, k)

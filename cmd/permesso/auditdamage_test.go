@@ -5,11 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 )
@@ -220,6 +222,13 @@ func TestLogThatIsPutBack(t *testing.T) {
 			} else {
 				d = h.serve()
 				d.awaitLog("audit log alarm: entries 5 to")
+				await(t, h.layout.Audit(), func() bool { // a kill before this entry leaves the log as it was
+					names, err := filepath.Glob(filepath.Join(h.layout.Audit(), "*.jsonl"))
+					require.NoError(t, err)
+					return slices.ContainsFunc(names, func(name string) bool {
+						return strings.Contains(h.readAudit(filepath.Base(name)), `"event":"`+string(event.LogAlarm)+`"`)
+					})
+				})
 				if strings.HasPrefix(how, "killed") {
 					d.kill()
 				} else {

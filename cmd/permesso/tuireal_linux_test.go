@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -164,7 +165,8 @@ func tuiReady(rows []string) bool {
 	return strings.Contains(text, "q back") && !strings.Contains(text, "↑↓ move") && !waits.MatchString(text)
 }
 
-// keyStep presses keys, once, and waits for what they give.
+// keyStep presses keys, once, and waits for what they give. A key does not count if the screen changes as it is pressed: a
+// person presses it again, and so does a step after lostTime, a few times in a series.
 type keyStep struct {
 	keys  string        // names of keys, with blanks between them; or a text, after a quote
 	on    string        // what is shown before; "card": a card on which keys count
@@ -193,7 +195,13 @@ type keyRun struct {
 	*tuiPane
 	steps   []keyStep
 	pressed time.Time // the time of the last keys of the first step; zero: none
+	lost    int       // keys that were pressed again, though their step says nothing of that
 }
+
+const (
+	lostTime = 5 * time.Second
+	maxLost  = 3
+)
 
 func (s keyStep) ready(rows []string) bool {
 	if s.on == "card" {
@@ -222,8 +230,16 @@ func (r *keyRun) advance() (done bool) {
 		return len(r.steps) == 0
 	case r.pressed.IsZero() && s.keys == "" && s.ready(rows):
 		r.pressed = time.Now()
-	case r.pressed.IsZero() && s.ready(rows) || s.again > 0 && !r.pressed.IsZero() && time.Since(r.pressed) > s.again:
-		if text, literal := strings.CutPrefix(s.keys, "'"); literal {
+	case r.pressed.IsZero() && s.ready(rows) || !r.pressed.IsZero() && s.keys != "" && time.Since(r.pressed) > cmp.Or(s.again, lostTime):
+		text, literal := strings.CutPrefix(s.keys, "'")
+		if !r.pressed.IsZero() && s.again == 0 {
+			r.lost++
+			require.LessOrEqual(r.t, r.lost, maxLost, "%+v", s)
+			if literal {
+				r.press("C-u")
+			}
+		}
+		if literal {
 			r.press("-l", text)
 		} else {
 			r.press(strings.Fields(s.keys)...)
