@@ -5,6 +5,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/spf13/afero"
 	"github.com/stretchr/testify/require"
@@ -25,6 +26,9 @@ func (f *fullFS) OpenFile(name string, flag int, perm os.FileMode) (afero.File, 
 		return nil, &os.PathError{Op: "open", Path: name, Err: syscall.ENOSPC}
 	}
 	file, err := f.FS.OpenFile(name, flag, perm)
+	if err == nil && flag&os.O_CREATE != 0 {
+		err = os.Chtimes(name, time.Unix(1, 0), time.Unix(1, 0)) // a clock that stands still
+	}
 	f.after()
 	return fullFile{file}, err
 }
@@ -63,7 +67,9 @@ func TestPauseOnAFullDisk(t *testing.T) {
 	require.True(t, paused)
 	require.Equal(t, []string{p.ID, "unknown"}, []string{again.ID, again.By}, "its next start does not")
 	require.Empty(t, content(t, s.Layout.pause("w")))
-	require.ErrorIs(t, s.Pause(Pause{Workspace: "w"}), os.ErrExist)
+	require.ErrorIs(t, s.Pause(Pause{Workspace: "w", By: "bob"}), os.ErrExist)
+	p, _ = s.Paused("w")
+	require.Equal(t, "ann", p.By, "who came too late did not pause")
 	_, err := s.Resume("w", "ann", "", p.At)
 	require.EqualError(t, err, "nothing was resumed: no space left on the disk of HOME")
 	require.ErrorIs(t, err, syscall.ENOSPC)

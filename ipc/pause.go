@@ -91,13 +91,16 @@ func (s *Store) createEmpty(name string, p Pause) error {
 		return err
 	}
 	info, err := f.Stat()
+	others := false // another pause has the same time
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		p.ID = emptyPauseID(p.Workspace, info)
-		s.pauseTexts.Store(p.ID, p)
+		_, others = s.pauseTexts.LoadOrStore(p.ID, p)
 		err = s.FS.RenameNoReplace(temp, name)
 	}
 	if err != nil {
-		s.pauseTexts.Delete(p.ID)
+		if !others {
+			s.pauseTexts.Delete(p.ID)
+		}
 		s.discard(temp)
 		return err
 	}
