@@ -72,8 +72,8 @@ UNRACED_IN := ./cmd/permesso/internal/crashtest ./cmd/permesso ./ipc ./approval/
 # A journal of four segments of 2 MiB: thousands of homes are made, and each would begin with 32 MiB of zeros.
 test test-fast soak: export PERMESSO_JOURNAL_SIZE = 2097152
 test: deps ## run all tests, with the race detector where it does not take too long
-	CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 25m -p $(TEST_P) -parallel 4 -skip '$(UNRACED)' ./cmd/permesso ./...
-	CGO_ENABLED=0 go test -trimpath -vet=off -ldflags=-w -count=1 -timeout 25m -p $(TEST_P) -parallel 4 -run '$(UNRACED)' $(UNRACED_IN)
+	CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 45m -p $(TEST_P) -parallel 4 -skip '$(UNRACED)' ./cmd/permesso ./...
+	CGO_ENABLED=0 go test -trimpath -vet=off -ldflags=-w -count=1 -timeout 45m -p $(TEST_P) -parallel 4 -run '$(UNRACED)' $(UNRACED_IN)
 
 test-fast: deps-tools ## run the short tests, without the race detector
 	go test -short -timeout 5m -p $(TEST_P) ./...

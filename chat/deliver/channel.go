@@ -44,6 +44,7 @@ type Channel struct {
 	Now        func() time.Time                        // nil: time.Now
 
 	running atomic.Pointer[session]
+	limited limitedCounts
 }
 
 // Workspace is a workspace whose approvers are asked on a channel.
@@ -100,6 +101,7 @@ func (c *Channel) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.resumeLimited()
 	c.running.Store(s)
 	defer c.running.CompareAndSwap(s, nil)
 	s.dispatcher.wait() // earlier taps decide before any status is shown

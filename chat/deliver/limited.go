@@ -27,37 +27,50 @@ type limitedCount struct {
 	sending bool
 }
 
-// limitedCounts are the counts by workspace.
+// limitedCounts are the counts by workspace. They count before a session begins, too.
 type limitedCounts struct {
 	sync.Mutex
 	of map[string]*limitedCount
 }
 
 // Limited counts a request of a workspace that a limit refused, so that no approver was asked. Their number is
-// told in one line, at a limited rate. The last few may be lost at a restart.
+// told in one line, at a limited rate. The last few may be lost if the process ends.
 func (c *Channel) Limited(workspace string) {
-	s := c.running.Load()
-	if s == nil {
-		return
-	}
-	s.limited.Lock()
-	defer s.limited.Unlock()
-	n := s.limitedIn(workspace)
+	c.limited.Lock()
+	defer c.limited.Unlock()
+	n := c.limitedIn(workspace)
 	n.Count++
-	n.First, n.changed = cmp.Or(n.First, s.now().UTC()), true
+	n.First, n.changed = cmp.Or(n.First, c.now().UTC()), true
 }
 
 func limitedName(ws string) string { return "limited-" + ws + ".json" }
 
-// limitedIn needs s.limited.
-func (s *session) limitedIn(ws string) *limitedCount {
-	if n := s.limited.of[ws]; n != nil {
+// limitedIn needs c.limited.
+func (c *Channel) limitedIn(ws string) *limitedCount {
+	if n := c.limited.of[ws]; n != nil {
 		return n
 	}
 	n := &limitedCount{}
-	s.log(s.load(limitedName(ws), n))
-	s.limited.of[ws] = n
+	c.log(c.load(limitedName(ws), n))
+	if c.limited.of == nil {
+		c.limited.of = map[string]*limitedCount{}
+	}
+	c.limited.of[ws] = n
 	return n
+}
+
+// resumeLimited takes back the counts that an earlier session did not tell to the end. Those are stored.
+func (c *Channel) resumeLimited() {
+	c.limited.Lock()
+	defer c.limited.Unlock()
+	for ws, since := range c.limited.of {
+		if since.sending {
+			delete(c.limited.of, ws)
+			n := c.limitedIn(ws)
+			n.Count += since.Count
+			n.changed = true
+		}
+	}
 }
 
 // tellLimited stores the counts, and tells those that are due. A letter tells of all workspaces.
@@ -94,7 +107,7 @@ func (s *session) tellLimited() {
 }
 
 // queueLimited queues one message for each place. The stored counts are cleared when the first one was sent. It needs
-// s.limited.
+// c.limited.
 func (s *session) queueLimited(due []Workspace, now time.Time) {
 	messages := map[Address]Message{}
 	var sent []*limitedCount

@@ -29,7 +29,6 @@ type session struct {
 	listButtons listButtons
 	digests     digests
 	feeds       feeds
-	limited     limitedCounts
 	searches    searches
 	moves       moves
 	reached     sync.Once              // a message got through
@@ -62,7 +61,6 @@ func (c *Channel) newSession(ctx context.Context) (*session, error) {
 		refusals:    refusals{at: map[ID][]time.Time{}},
 		listButtons: listButtons{buttons: map[string]listButton{}},
 		feeds:       feeds{open: map[string]*feed{}},
-		limited:     limitedCounts{of: map[string]*limitedCount{}},
 
 		missingSince: map[approval.Key]time.Time{}, reported: map[ID]bool{},
 	}

@@ -8,8 +8,8 @@ import (
 )
 
 // load reads a state into v, and leaves v as it is if there is none.
-func (s *session) load(name string, v any) error {
-	b, err := s.State.Get(name)
+func (c *Channel) load(name string, v any) error {
+	b, err := c.State.Get(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -23,10 +23,10 @@ func (s *session) load(name string, v any) error {
 }
 
 // save writes a state durably.
-func (s *session) save(name string, v any) error {
+func (c *Channel) save(name string, v any) error {
 	b, err := json.Marshal(v)
 	if err == nil {
-		err = s.State.Put(name, b)
+		err = c.State.Put(name, b)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)

@@ -37,7 +37,7 @@ const (
 	personal = "personal"
 	other    = "other"
 
-	testTimeout = time.Minute
+	testTimeout = 2 * time.Minute
 )
 
 // rig is a real gate with fake handlers, a Telegram channel, and a strict fake of Telegram.

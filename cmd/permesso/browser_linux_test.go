@@ -103,7 +103,7 @@ func runScenarios(t *testing.T, plan browserPlan) {
 	text, err := json.Marshal(plan)
 	require.NoError(t, err)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
 	cmd := osexec.CommandContext(ctx, "node", "--unhandled-rejections=strict", "../../testdata/browser/drive.mjs")
 	cmd.Env = append(os.Environ(), "PLAN="+string(text), raceExitsFast)

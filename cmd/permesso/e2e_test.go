@@ -30,7 +30,7 @@ import (
 )
 
 // testTimeout limits each wait for an expected event.
-const testTimeout = 60 * time.Second
+const testTimeout = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	exec.SuperviseIfAsked()

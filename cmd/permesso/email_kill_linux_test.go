@@ -100,7 +100,7 @@ func (w *mailRig) replies(rounds int) map[string]string {
 			ids = append(ids, id)
 		}
 		for _, id := range ids {
-			for end := time.Now().Add(10 * testTimeout); cards[id].raw == nil; time.Sleep(20 * time.Millisecond) {
+			for end := time.Now().Add(5 * testTimeout); cards[id].raw == nil; time.Sleep(20 * time.Millisecond) {
 				w.readCards(cards)
 				require.True(w.t, time.Now().Before(end), "no card came about %s", id)
 			}

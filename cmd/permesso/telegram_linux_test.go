@@ -121,7 +121,7 @@ func (s *chatRig) submitAndWait(args string) botapi.Message {
 	responses := make(chan string, 1)
 	s.responses = responses
 	go func() { // ends when the sandbox exits, or after testTimeout
-		_, out := (&sandboxRig{rig: s.rig}).runInside(s.t, s.mounts, nil, nil, "exec permesso request "+args+" --wait --timeout 60s --json 2>/dev/null")
+		_, out := (&sandboxRig{rig: s.rig}).runInside(s.t, s.mounts, nil, nil, "exec permesso request "+args+" --wait --timeout 120s --json 2>/dev/null")
 		responses <- out
 	}()
 	return s.awaitRecorded(s.awaitMessage(func(m botapi.Message) bool {

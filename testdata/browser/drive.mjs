@@ -19,7 +19,7 @@ const FLAGS = [
 const UNUSED = 'SpareRendererForSitePerProcess,PreloadTopChromeWebUI,WebUIReloadButton,WebUIToolbarWebView,WebUIOmniboxPopup,WebUIOmniboxFullPopup,WebUIOmniboxAimPopup'
 FLAGS.push(`${chromiumSwitches().find((one) => one.startsWith('--disable-features='))},${UNUSED}`)
 const PARALLEL = 4 // scenarios: most share a browser context, which has six connections to a daemon, and each page uses one
-const TIMEOUT = 60_000
+const TIMEOUT = 120_000
 
 // The parent process holds our standard input open. If it ends, end too, with the browser.
 process.stdin.on('end', () => process.exit(1)).resume()

@@ -73,6 +73,29 @@ async function clickTooEarly(page, selector) {
   await button.evaluate((e) => e.getAnimations()[0].finish())
 }
 
+/** A pause of everything is told once on each page. It needs a gate without other scenarios: nothing runs in a pause. */
+async function pausedBanner(scene) {
+  const page = await scene.login(scene.paused, {})
+  const list = page.url()
+  const request = await scene.paused.agent('work').submit('tidy', { folder: '/srv/paused' })
+  await open(scene, page, list, 'work', request)
+  await scene.paused.operator('pause', '--reason', 'lunch')
+  try {
+    await page.locator('.paused', { hasText: 'lunch' }).waitFor() // without a reload
+    for (const path of ['', 'workspaces', `r/work/${request.id}`]) {
+      await page.goto(new URL(path, list).href)
+      assert.equal((await page.locator('main').innerText()).match(/lunch/g).length, 1, `the pause on ${path || 'the list'}`)
+      assert.match(await page.locator('.paused').innerText(), /^Everything paused since .* by .*\(lunch\)/)
+      await look(scene, page, `${path || 'the list'} in a pause`)
+      if (path === 'workspaces') assert.deepEqual(await page.locator('form:is([action$=pause], [action$=resume])').allInnerTexts(), ['Resume everything'])
+    }
+  } finally {
+    await scene.paused.operator('resume')
+  }
+  await page.locator('.paused').waitFor({ state: 'detached' })
+  await scene.paused.agent('work').cancel(request)
+}
+
 export const scenarios = {
   'pages: recipients are chips': async (scene) => {
     const page = await scene.login(scene.site)
@@ -271,7 +294,7 @@ export const scenarios = {
     for (const request of [question, mail]) await agent.cancel(request)
   },
 
-  'pages: what goes wrong after an approval is told': async (scene) => {
+  'pages: what goes wrong after an approval is told, and a pause once': async (scene) => {
     const page = await scene.login(scene.paused, {})
     const list = page.url()
     const plain = await scene.newContext({ javaScriptEnabled: false })
@@ -301,28 +324,7 @@ export const scenarios = {
     await other.close()
     await page.locator('#decided').click()
     await page.locator('#state[data-state="settled:failed"]').waitFor()
-  },
-
-  'pages: one banner for a pause': async (scene) => {
-    const page = await scene.login(scene.site, {})
-    const list = page.url()
-    const request = await scene.site.agent('work').submit('tidy', { folder: '/srv/paused' })
-    await open(scene, page, list, 'work', request)
-    await scene.site.operator('pause', '--reason', 'lunch')
-    try {
-      await page.locator('.paused', { hasText: 'lunch' }).waitFor() // without a reload
-      for (const path of ['', 'workspaces', `r/work/${request.id}`]) {
-        await page.goto(new URL(path, list).href)
-        assert.equal((await page.locator('main').innerText()).match(/lunch/g).length, 1, `the pause on ${path || 'the list'}`)
-        assert.match(await page.locator('.paused').innerText(), /^Everything paused since .* by .*\(lunch\)/)
-        await look(scene, page, `${path || 'the list'} in a pause`)
-        if (path === 'workspaces') assert.deepEqual(await page.locator('form:is([action$=pause], [action$=resume])').allInnerTexts(), ['Resume everything'])
-      }
-    } finally {
-      await scene.site.operator('resume')
-    }
-    await page.locator('.paused').waitFor({ state: 'detached' })
-    await scene.site.agent('work').cancel(request)
+    await pausedBanner(scene)
   },
 
   'pages: an address that does not exist': async (scene) => {

@@ -90,7 +90,7 @@ func (r *rig) noticeFailed() {
 	r.requireNotices(2)
 }
 
-// Requests that a limit refused are told once in an hour, with their number.
+// Requests that a limit refused are told once in an hour, with their number, also those before the channel runs.
 func (r *rig) noticeLimited() {
 	told := func(n int) {
 		says := fmt.Sprintf("🚫 personal: requests refused by a limit, without asking you: %d", n)
@@ -103,14 +103,28 @@ func (r *rig) noticeLimited() {
 	told(3)
 	r.ahead.Store(int64(59 * time.Minute))
 	r.run.Limited(workspace)
-	r.await("the stored number", func() bool {
-		b, err := r.gate.state.Get("limited-" + workspace + ".json")
-		return err == nil && strings.Contains(string(b), `"count":1`)
-	})
+	stored := func(n int) {
+		r.await("the stored number", func() bool {
+			b, err := r.gate.state.Get("limited-" + workspace + ".json")
+			return err == nil && strings.Contains(string(b), fmt.Sprintf(`"count":%d,`, n))
+		})
+	}
+	stored(1)
 	r.ahead.Store(int64(62 * time.Minute))
 	r.run.Limited(workspace)
 	told(2)
 	r.requireNotices(3)
+
+	stored(0)
+	r.stop()
+	r.ahead.Store(int64(124 * time.Minute))
+	r.build()
+	for range 4 {
+		r.run.Limited(workspace) // the gate may refuse before the channel is ready
+	}
+	r.begin()
+	told(4)
+	r.requireNotices(4)
 }
 
 func (r *rig) noticeRestart() {

@@ -73,7 +73,7 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 }
 
 // testTimeout limits each wait for an expected event.
-const testTimeout = 20 * time.Second
+const testTimeout = time.Minute
 
 // rig is a delivery channel with an adapter under test.
 type rig struct {
@@ -146,6 +146,12 @@ func (s *spy) problem(what, _ string) {
 }
 
 func (r *rig) start() {
+	r.build()
+	r.begin()
+}
+
+// build makes the channel, begin runs it.
+func (r *rig) build() {
 	r.spy = &spy{Adapter: r.Adapter, rig: r}
 	r.run = &deliver.Channel{
 		Name: "test", Adapter: r.spy, State: r.gate.state, Sent: r.sent, Viewer: r.gate, Guard: r.gate,
@@ -158,6 +164,9 @@ func (r *rig) start() {
 		Changes: r.gate.changes, Every: 20 * time.Millisecond, Retry: 5 * time.Millisecond, MaxCards: 3,
 		Log: func(err error) { r.Log(err) }, Problem: r.spy.problem,
 	}
+}
+
+func (r *rig) begin() {
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancel(context.Background())
 	r.done = make(chan error, 1)

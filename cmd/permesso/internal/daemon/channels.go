@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -62,7 +63,9 @@ type channels struct {
 	configChanged chan struct{} // signals that the configuration may have changed
 	mu            sync.Mutex
 	active        map[string]*runningChannel
-	backoff       time.Duration // first delay after a channel failed; 0: one second
+	begun         bool           // the first configuration is in effect
+	refused       map[string]int // requests of each workspace that a limit refused, since the start
+	backoff       time.Duration  // first delay after a channel failed; 0: one second
 }
 
 // runningChannel is a channel that runs or waits for its restart.
@@ -71,7 +74,8 @@ type runningChannel struct {
 	changes  chan approval.Key
 	stop     context.CancelFunc
 	done     chan struct{}
-	now      channel // zero while it does not run
+	now      channel        // zero while it does not run
+	told     map[string]int // as channels.refused: those that the channel has counted
 }
 
 // Run starts and stops channels as configured, until ctx ends.
@@ -99,13 +103,18 @@ func (c *channels) reconcile(ctx context.Context) {
 		if now != nil && reflect.DeepEqual(now.settings, want) {
 			continue
 		}
+		told := c.toldBefore()
 		if now != nil {
 			c.end(k.name, now)
+			told = now.told
 		}
 		if want != nil {
-			c.begin(ctx, k, want)
+			c.begin(ctx, k, want, told)
 		}
 	}
+	c.mu.Lock()
+	c.begun = true
+	c.mu.Unlock()
 }
 
 func (c *channels) running(name string) *runningChannel {
@@ -114,9 +123,21 @@ func (c *channels) running(name string) *runningChannel {
 	return c.active[name]
 }
 
-func (c *channels) begin(ctx context.Context, k kind, settings any) {
+// toldBefore returns the refused requests that a new channel need not count: none at the start, all before it was
+// configured.
+func (c *channels) toldBefore() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	told := map[string]int{}
+	if c.begun {
+		maps.Copy(told, c.refused)
+	}
+	return told
+}
+
+func (c *channels) begin(ctx context.Context, k kind, settings any, told map[string]int) {
 	inner, stop := context.WithCancel(ctx)
-	w := &runningChannel{settings: settings, changes: make(chan approval.Key, 256), stop: stop, done: make(chan struct{})}
+	w := &runningChannel{settings: settings, changes: make(chan approval.Key, 256), stop: stop, done: make(chan struct{}), told: told}
 	c.mu.Lock()
 	if c.active == nil {
 		c.active = map[string]*runningChannel{}
@@ -202,6 +223,7 @@ func (c *channels) setRunning(name string, ch channel) {
 	defer c.mu.Unlock()
 	if w := c.active[name]; w != nil {
 		w.now = ch
+		w.tellLimited(c.refused)
 	}
 }
 
@@ -240,12 +262,26 @@ func (c *channels) alert(from, ws, text string) {
 	}
 }
 
-// limited tells every channel of a request that a limit refused.
+// limited tells every channel of a request that a limit refused. A channel that does not run yet hears of it later.
 func (c *channels) limited(ws string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.refused == nil {
+		c.refused = map[string]int{}
+	}
+	c.refused[ws]++
 	for _, w := range c.active {
-		if w.now.limited != nil {
+		w.tellLimited(c.refused)
+	}
+}
+
+// tellLimited tells a channel that runs of the refused requests that it has not counted.
+func (w *runningChannel) tellLimited(refused map[string]int) {
+	if w.now.limited == nil {
+		return
+	}
+	for ws, n := range refused {
+		for ; w.told[ws] < n; w.told[ws]++ {
 			w.now.limited(ws)
 		}
 	}

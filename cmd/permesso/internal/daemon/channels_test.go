@@ -192,3 +192,36 @@ func TestAlertsGoToTheOtherChannels(t *testing.T) {
 	require.Equal(t, "personal no connection", <-alerts)
 	require.Empty(t, alerts, "not to the failed channel")
 }
+
+// Requests that a limit refuses before a channel is up, or while it is down, are told once it runs.
+func TestRefusalsBeforeAChannelRuns(t *testing.T) {
+	counted, fail, opened := make(chan string, 10), make(chan struct{}), make(chan struct{})
+	open := func(*server, <-chan approval.Key) (channel, error) {
+		<-opened
+		return channel{
+			run: func(ctx context.Context) error {
+				select {
+				case <-fail:
+					return errors.New("the network is down")
+				case <-ctx.Done():
+					return nil
+				}
+			},
+			limited: func(ws string) { counted <- ws },
+		}, nil
+	}
+	c := runChannels(t, config.Default(), kind{"phone", alwaysEnabled, open})
+	c.limited("personal")
+	close(opened)
+	require.Equal(t, "personal", <-counted)
+	c.limited("office")
+	require.Equal(t, "office", <-counted)
+	opened = make(chan struct{})
+	fail <- struct{}{}
+	require.Eventually(t, func() bool { return c.current("phone").run == nil }, awaitTimeout, time.Millisecond)
+	c.limited("office")
+	require.Empty(t, counted, "it is down")
+	close(opened)
+	require.Equal(t, "office", <-counted)
+	require.Empty(t, counted, "each once")
+}
