@@ -32,14 +32,29 @@ const readTime = 400 * time.Millisecond
 // TestAccident: whatever a person types while requests come, change and vanish, a key decides only about the card that
 // the terminal had shown, unchanged, for 400 ms when it was typed. PERMESSO_SEED repeats the runs.
 func TestAccident(t *testing.T) {
+	runs := fewRuns
+	if os.Getenv("PERMESSO_SOAK") != "" {
+		runs = manyRuns
+	}
+	counts := accidents(t, runs)
+	for _, v := range []approval.Verdict{approval.Approved, approval.Denied, approval.Overridden, approval.RequestMore, approval.Answered} {
+		require.Positive(t, counts[string(v)], "too few decisions to say anything: %s", v)
+	}
+}
+
+// TestSomeAccidents are those for the race detector, with which TestAccident takes too long.
+func TestSomeAccidents(t *testing.T) {
+	require.NotEmpty(t, accidents(t, fewRuns/20))
+}
+
+// accidents returns the decisions of these runs by verdict. A wrong one fails the test.
+func accidents(t *testing.T, runs int) map[string]int {
+	t.Helper()
 	seed, err := strconv.ParseUint(os.Getenv("PERMESSO_SEED"), 10, 64)
 	if err != nil {
 		seed = uint64(time.Now().UnixNano())
 	}
-	runs, workers := fewRuns, runtime.GOMAXPROCS(0)
-	if os.Getenv("PERMESSO_SOAK") != "" {
-		runs = manyRuns
-	}
+	workers := runtime.GOMAXPROCS(0)
 	t.Logf("PERMESSO_SEED=%d, %d runs", seed, runs)
 	var mu sync.Mutex
 	counts := map[string]int{}
@@ -71,9 +86,7 @@ func TestAccident(t *testing.T) {
 		t.Error(w)
 	}
 	require.Empty(t, wrong)
-	for _, v := range []approval.Verdict{approval.Approved, approval.Denied, approval.Overridden, approval.RequestMore, approval.Answered} {
-		require.Positive(t, counts[string(v)], "too few decisions to say anything: %s", v)
-	}
+	return counts
 }
 
 // version is a request as it was at a time.

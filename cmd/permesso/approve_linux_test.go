@@ -86,7 +86,7 @@ func (x *terminal) run(ctx context.Context, h *rig, args ...string) (exit func()
 	go func() { done <- m.Run(ctx, append([]string{"--config", h.config, "--home", h.layout.Home}, args...)) }()
 	return func() (int, string) {
 		code := <-done
-		return code, errs.String()
+		return code, withoutWaiting(errs.String())
 	}
 }
 

@@ -167,7 +167,7 @@ func TestSocketSilentDaemon(t *testing.T) {
 	for _, args := range commands {
 		go func() {
 			var r result
-			r.code, r.out, r.errs = h.run("", args...)
+			r.code, r.out, r.errs = h.runRaw("", args...)
 			results <- r
 		}()
 	}

@@ -178,6 +178,19 @@ func digestOf(layout ipc.Layout, typed string) string {
 // run runs one command and waits for it.
 func (h *rig) run(stdin string, args ...string) (code int, stdout, stderr string) {
 	h.t.Helper()
+	code, stdout, stderr = h.runRaw(stdin, args...)
+	return code, stdout, withoutWaiting(stderr)
+}
+
+// withoutWaiting removes the line that a command prints if the daemon takes more than two seconds to answer: on a busy
+// machine any command may.
+func withoutWaiting(stderr string) string { return waitingLine.ReplaceAllString(stderr, "") }
+
+var waitingLine = regexp.MustCompile(`(?m)^permesso: waiting for the daemon with PID \d+; its last sign of life was at .*\n`)
+
+// runRaw is run with all of stderr.
+func (h *rig) runRaw(stdin string, args ...string) (code int, stdout, stderr string) {
+	h.t.Helper()
 	cmd := h.command(args...)
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs

@@ -141,7 +141,7 @@ func (v *multiUserRig) runAs(uid int, args ...string) (code int, stdout, stderr 
 	if !errors.As(err, &exited) {
 		require.NoError(v.t, err)
 	}
-	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+	return cmd.ProcessState.ExitCode(), out.String(), withoutWaiting(errs.String())
 }
 
 // submitAndAwait submits a request and waits until it is pending.
