@@ -13,9 +13,9 @@ DIST    ?= dist
 EPOCH   := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 PREFIX  ?= /usr/local
 
-# Packages tested at once. Most packages wait half of their time, for disks, processes and timeouts: one more
-# than two cores keeps the cores busy. The longest package comes first and runs beside all others.
-TEST_P   ?= 3
+# Packages tested at once. The longest package comes first and runs beside all others, so that more of them at once
+# would end no sooner, and make each test slower.
+TEST_P   ?= 2
 FUZZTIME ?= 30s
 BENCH    ?= .
 BENCH_DIR ?=
@@ -67,12 +67,12 @@ UNRACED_IN := ./cmd/permesso/internal/crashtest ./cmd/permesso ./ipc ./approval/
 	./cmd/permesso/internal/widthtest ./cmd/permesso/internal/ruletest ./chat/cardtest ./security/policy
 
 # -timeout applies to each package; it is long, so that a busy machine fails no test. The race detector needs CGO_ENABLED.
-# -parallel is above the number of processors because most of these tests wait. make check runs vet. Without
+# -parallel is above the number of processors because many of these tests wait. make check runs vet. Without
 # debug information (-w) the linker takes a third less time.
 # A journal of four segments of 2 MiB: thousands of homes are made, and each would begin with 32 MiB of zeros.
 test test-fast soak: export PERMESSO_JOURNAL_SIZE = 2097152
 test: deps ## run all tests, with the race detector where it does not take too long
-	CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 45m -p $(TEST_P) -parallel 4 -skip '$(UNRACED)' ./cmd/permesso ./...
+	CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 45m -p $(TEST_P) -parallel 3 -skip '$(UNRACED)' ./cmd/permesso ./...
 	CGO_ENABLED=0 go test -trimpath -vet=off -ldflags=-w -count=1 -timeout 45m -p $(TEST_P) -parallel 4 -run '$(UNRACED)' $(UNRACED_IN)
 
 test-fast: deps-tools ## run the short tests, without the race detector

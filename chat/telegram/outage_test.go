@@ -287,7 +287,7 @@ func TestSupergroup(t *testing.T) {
 			h.start(withHint)
 			h.ask(two, -1009, postRequest)
 			require.Contains(t, h.waitForReply(h.api.Say(ann, -1009, "/pending")).Text, "Pending: 1")
-			require.Contains(t, h.reported(), "has a new id")
+			h.waitFor("the report of the new session", func() bool { return strings.Contains(h.reported(), "has a new id") })
 			h.mu.Lock()
 			h.workspaces[0].Places = []deliver.Place{{Address: at(-1009, 0)}}
 			h.mu.Unlock()

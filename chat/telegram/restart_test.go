@@ -547,7 +547,7 @@ func TestUpdateThatKillsTheProcess(t *testing.T) {
 		names, err := h.channel().Updates.List()
 		return err == nil && !strings.Contains(strings.Join(names, " "), "update-5")
 	})
-	require.Contains(t, h.reported(), "could not be handled")
+	h.waitFor("the report", func() bool { return strings.Contains(h.reported(), "could not be handled") })
 }
 
 // An unreadable update in the journal does not block the others.

@@ -4,7 +4,9 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,8 +31,21 @@ func newTmuxServer(t *testing.T, dir, name string, env ...string) *tmuxServer {
 		t.Skip("needs tmux")
 	}
 	s := &tmuxServer{t, filepath.Join(dir, name), append(env, "HOME="+dir, "TERM=xterm-256color", "LANG=C.UTF-8"), ":0"}
-	t.Cleanup(func() { _ = s.command("kill-server").Run() })
+	t.Cleanup(s.end)
 	return s
+}
+
+// end ends the server and waits for the programs in its windows: they may still write to their HOME.
+func (s *tmuxServer) end() {
+	panes, _ := s.command("list-panes", "-a", "-F", "#{pane_pid}").Output() // none if it has ended
+	_ = s.command("kill-server").Run()
+	for pane := range strings.FieldsSeq(string(panes)) {
+		pid, err := strconv.Atoi(pane)
+		require.NoError(s.t, err)
+		for end := time.Now().Add(testTimeout); syscall.Kill(-pid, 0) == nil; time.Sleep(5 * time.Millisecond) {
+			require.True(s.t, time.Now().Before(end), "a program in tmux ends with its terminal")
+		}
+	}
 }
 
 func (s *tmuxServer) command(args ...string) *osexec.Cmd {
