@@ -309,7 +309,13 @@ func killCounts() (all, atOnce int) {
 // killAnytime kills the daemon at a random moment of its start or of its work, and returns 1 if a
 // handler was running.
 func (k *killRig) killAnytime(d *daemonProcess, random *rand.Rand) int {
-	if random.IntN(2) == 0 { // it may finish its start
+	switch random.IntN(4) {
+	case 0: // it may start a handler, which a slow machine has not done 150 ms after the start
+		d.awaitLog(startWarning)
+		id := client.NewID()
+		k.submit(id, plan{tool: "free_long"})
+		await(k.t, filepath.Join(k.counters, id), func() bool { return len(survivors(k.t, k.dir)) > 1 })
+	case 1: // it may finish its start
 		d.awaitLog(startWarning)
 	}
 	time.Sleep(5*time.Millisecond + time.Duration(random.IntN(145))*time.Millisecond)
