@@ -19,9 +19,10 @@ const (
 )
 
 // A letter has a limited number of secrets. The first ones belong to the card itself, one for each attempt with an
-// unknown result. The others belong to answers that can be replied to.
+// unknown result: a service that is restarted while it sends needs many, and any of them may be the one that
+// arrived. The others belong to answers that can be replied to.
 const (
-	maxSecrets   = 12
+	maxSecrets   = 100
 	firstSecrets = 4
 )
 

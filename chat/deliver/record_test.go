@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"encoding/json"
+	"strconv"
 	"testing"
 	"time"
 
@@ -103,4 +104,23 @@ func TestIDs(t *testing.T) {
 	}
 	require.Error(t, json.Unmarshal([]byte(`1.5`), new(ID)))
 	require.Regexp(t, "^[0-9a-f]{32}$", ID("ann@example.org").inName())
+}
+
+// Each attempt with an unknown result has a secret, and a reply with any of them is one to the card.
+func TestSecretsOfManyAttempts(t *testing.T) {
+	x := &sentCopy{}
+	for i := range 80 {
+		x.addSecret(strconv.Itoa(i))
+	}
+	l := Letter{secrets: x.Secrets}
+	for i := range 80 {
+		require.True(t, l.Carries(strconv.Itoa(i)), i)
+	}
+	for i := range 1000 {
+		x.addSecret("again" + strconv.Itoa(i))
+	}
+	l.secrets = x.Secrets
+	require.Len(t, x.Secrets, 100)
+	require.True(t, l.Carries("0"))
+	require.True(t, l.Carries("again999"))
 }

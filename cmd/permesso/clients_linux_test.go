@@ -26,6 +26,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -113,7 +114,8 @@ func newClientRig(t *testing.T) *clientRig {
 	r.rig = newRig(t, "default", strings.ReplaceAll(string(b), "SOCKET_PATH", r.socket))
 	script, err := filepath.Abs("../../testdata/rest/answers.toml")
 	require.NoError(t, err)
-	d := r.start(r.command("serve", "--script", script))
+	// A journal of the usual size: 40 requests at once, some of them large, fill one of 2 MiB before the checkpoint.
+	d := r.start(r.command("serve", "--script", script), home.JournalSize+"=")
 	d.awaitLog("HTTP API listening")
 	key := func() string {
 		code, out, errs := r.run("", "key", "create", "default")
