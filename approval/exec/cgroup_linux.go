@@ -167,7 +167,7 @@ func (c *cgroups) probe() error {
 	}
 	defer func() { _ = removeCgroup(dir) }()
 	s := spec{path: filepath.Join(dir, "none"), argv: []string{"none"}, env: []string{}, dir: "/"}
-	if _, _, err = startIn(s, []int{0, 1, 2}, dir, false); err == unix.ENOENT { // what execve says
+	if _, _, err = startIn(s, []int{0, 1, 2}, dir, false); errors.Is(err, unix.ENOENT) { // what execve says
 		return nil
 	}
 	c.join = true
@@ -278,7 +278,7 @@ func moveToGate(dir string) error {
 		}
 	}
 	gate := filepath.Join(dir, gateGroup)
-	if err := os.Mkdir(gate, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // as the kernel's own
+	if err := os.Mkdir(gate, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	for _, pid := range ours {
@@ -292,7 +292,7 @@ func moveToGate(dir string) error {
 // make makes the cgroup of a run, with its limits if the kernel keeps them.
 func (c *cgroups) make(name string, s spec) (string, error) {
 	dir := filepath.Join(c.runs, name)
-	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // as the kernel's own
+	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", err
 	}
 	var errs []error

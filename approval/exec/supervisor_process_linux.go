@@ -246,7 +246,7 @@ func (w *supervisor) spawn(s spec, fds []int) (*job, error) {
 		return nil, err
 	}
 	// What the command started before this is not protected less than the daemon: a hint only.
-	_ = os.WriteFile("/proc/"+strconv.Itoa(j.pid)+"/oom_score_adj", []byte(handlerOOMScore), 0) //nolint:gosec // the file exists
+	_ = os.WriteFile("/proc/"+strconv.Itoa(j.pid)+"/oom_score_adj", []byte(handlerOOMScore), 0)
 	return j, nil
 }
 

@@ -85,7 +85,7 @@ func TestRefusedRequestKeepsItsOutline(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
 	h.writeRequest(k, request(k, "never", `{"text":"`+payload+`"}`, `"session_id":"s1"`, `"metadata":{"of":"the agent"}`, `"title":"`+payload+`"`))
 	h.step(k)
-	require.Equal(t, `{"of":"the agent"}`, string(h.response(k).Metadata))
+	require.JSONEq(t, `{"of":"the agent"}`, string(h.response(k).Metadata))
 	p := read.Requested(k, h.record(k))
 	require.Equal(t, []string{"never", "custom:never", "s1", `{"of":"the agent"}`}, []string{p.ToolName, p.ActionType, p.SessionID, string(p.Metadata)})
 	require.Empty(t, p.RequestData, "not kept, which is not the same as empty")

@@ -146,7 +146,7 @@ func makeControls(q *escapeTargets) error {
 // prepareControl makes a small HOME, and processes in place of the daemon's.
 func (q *escapeTargets) prepareControl(mounted bool) (end func(), err error) {
 	for _, dir := range []string{q.Requests, q.Responses} {
-		for unix.Unmount(dir, unix.MNT_DETACH) == nil { //nolint:revive // until nothing is mounted there
+		for unix.Unmount(dir, unix.MNT_DETACH) == nil { // until nothing is mounted there
 		}
 	}
 	err = os.RemoveAll(q.Home)

@@ -75,7 +75,7 @@ outcome = "allow"
 		for r := (*approval.Response)(nil); r == nil; { // others are served while the bombs run
 			hello := ask(other, "hello", `{}`)
 			require.Equal(t, approval.StatusAutoApproved, hello.Status)
-			require.Equal(t, `{"output":"hello\n"}`, string(hello.Result))
+			require.JSONEq(t, `{"output":"hello\n"}`, string(hello.Result))
 			select {
 			case r = <-ended[tool]:
 				require.Equal(t, approval.StatusFailed, r.Status, tool)

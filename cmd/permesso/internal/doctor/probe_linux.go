@@ -16,7 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
@@ -79,7 +78,7 @@ const (
 	// remountOnly marks the second probe, which is root in namespaces of its own.
 	remountOnly = "PERMESSO_PROBE_REMOUNT"
 	// probeSecret stands for the environment of the user that starts a sandbox.
-	probeSecret = "PERMESSO_PROBE_SECRET"
+	probeSecret = "PERMESSO_PROBE_SECRET" //nolint:gosec // a name
 )
 
 // tryAll tries everything. The remounts come last because they last until the sandbox
@@ -235,8 +234,8 @@ func (p *prober) process() {
 	try("signals", "may signal a thread of the daemon", func(pid int) error { return unix.Tgkill(pid, pid, 0) })
 	try("signals", "may signal the daemon through a pidfd", withPidfd(func(fd int) error { return unix.PidfdSendSignal(fd, 0, nil, 0) }))
 	try("ptrace", "may debug the daemon", seize)
-	try("memory", "may read the daemon's memory through process_vm_readv", vmAccess(unix.SYS_PROCESS_VM_READV))
-	try("memory", "may write the daemon's memory through process_vm_writev", vmAccess(unix.SYS_PROCESS_VM_WRITEV))
+	try("memory", "may read the daemon's memory through process_vm_readv", vmAccess(unix.ProcessVMReadv))
+	try("memory", "may write the daemon's memory through process_vm_writev", vmAccess(unix.ProcessVMWritev))
 	try("memory", "may take a descriptor of the daemon", withPidfd(func(fd int) error {
 		got, err := unix.PidfdGetfd(fd, 0, 0)
 		if err != nil {
@@ -293,15 +292,14 @@ func seize(pid int) error {
 
 // vmAccess accesses an address that is not mapped: EFAULT means that the kernel allowed the
 // access.
-func vmAccess(call uintptr) func(pid int) error {
+func vmAccess(call func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int, error)) func(pid int) error {
 	return func(pid int) error {
 		var b [8]byte
-		local, remote := unix.Iovec{Base: &b[0], Len: 8}, unix.RemoteIovec{Base: 8, Len: 8}
-		_, _, errno := unix.Syscall6(call, uintptr(pid), uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
-		if errno == 0 || errno == unix.EFAULT {
+		_, err := call(pid, []unix.Iovec{{Base: &b[0], Len: 8}}, []unix.RemoteIovec{{Base: 8, Len: 8}}, 0)
+		if errors.Is(err, unix.EFAULT) {
 			return nil
 		}
-		return errno
+		return err
 	}
 }
 

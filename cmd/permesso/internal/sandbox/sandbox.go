@@ -11,6 +11,7 @@ import (
 	osexec "os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -190,7 +191,7 @@ func (list MountList) Binds() (args []string) {
 // run returns the flags of docker run or podman run.
 func (list MountList) run(pid []string, readonly string, others ...string) (string, error) {
 	flags, err := list.Flags(readonly, others...)
-	args := append(pid, "--ipc=private", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--pids-limit="+pidsLimit)
+	args := append(slices.Clone(pid), "--ipc=private", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--pids-limit="+pidsLimit)
 	return ShellWords(append(args, flags...)), err
 }
 
