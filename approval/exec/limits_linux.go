@@ -25,7 +25,7 @@ const (
 // watch measures the runs as long as there are any. It holds the lock only to copy the
 // list and to begin a kill.
 func (w *supervisor) watch() {
-	m := &meter{groups: w.groups}
+	m := &meter{groups: w.groups, now: w.now}
 	for range w.started {
 		for w.checkRuns(m) {
 			time.Sleep(watchInterval)
@@ -36,10 +36,7 @@ func (w *supervisor) watch() {
 // checkRuns kills the runs that are over a limit, and again what is left of those that
 // have ended. It returns false if there is no run.
 func (w *supervisor) checkRuns(m *meter) bool {
-	w.mu.Lock()
-	jobs := maps.Clone(w.jobs)
-	w.mu.Unlock()
-	over := m.measure(jobs)
+	jobs, over := m.measure()
 	w.mu.Lock()
 	var growing []*job
 	orphans := sync.OnceValue(children)
@@ -65,9 +62,23 @@ func (w *supervisor) checkRuns(m *meter) bool {
 		growing = append(growing, nil)
 	}
 	for _, j := range growing {
-		killAll(func() []int { return pidsOf(m.members(jobs)[j]) })
+		killAll(func() []int {
+			_, members := m.members()
+			return pidsOf(members[j])
+		})
 	}
 	return left > 0
+}
+
+// now returns the runs and the children of this process at one moment: a command that is being
+// started has no mark yet, and would be taken for what another run abandoned.
+func (w *supervisor) now() (jobs map[int]*job, pids []int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.groups.runs == "" {
+		pids = childrenOf(os.Getpid())
+	}
+	return maps.Clone(w.jobs), pids
 }
 
 // kill begins the end of a run: settle completes it.
@@ -81,6 +92,7 @@ func (j *job) kill() {
 // meter measures runs.
 type meter struct {
 	groups *cgroups
+	now    func() (jobs map[int]*job, children []int)
 	known  map[int]owned // without cgroups: the processes at the last time
 }
 
@@ -90,14 +102,10 @@ type owned struct {
 	started string
 }
 
-// measure returns the limits that runs are over.
-func (m *meter) measure(jobs map[int]*job) map[*job]string {
-	over := map[*job]string{}
-	var members map[*job][]proc
-	if m.groups.runs == "" {
-		members = m.members(jobs)
-		over[nil] = overOf(largest(jobs), members[nil])
-	}
+// measure returns the runs, and the limits that they are over.
+func (m *meter) measure() (jobs map[int]*job, over map[*job]string) {
+	jobs, members := m.members()
+	over = map[*job]string{nil: overOf(largest(jobs), members[nil])}
 	for _, j := range jobs {
 		switch {
 		case j.ended.Load() || j.memory == 0 && j.tasks == 0:
@@ -109,7 +117,7 @@ func (m *meter) measure(jobs map[int]*job) map[*job]string {
 			over[j] = overOf(j, members[j])
 		}
 	}
-	return over
+	return jobs, over
 }
 
 // largest has the largest limits of the runs.
@@ -123,9 +131,10 @@ func largest(jobs map[int]*job) *job {
 
 // members finds the processes of each run without cgroups: the command, what is below it,
 // and what it abandoned. Those of nil may be of any run.
-func (m *meter) members(jobs map[int]*job) map[*job][]proc {
+func (m *meter) members() (jobs map[int]*job, found map[*job][]proc) {
+	jobs, pids := m.now()
 	found, known := map[*job][]proc{}, map[int]owned{}
-	for _, p := range readAll(childrenOf(os.Getpid())) {
+	for _, p := range readAll(pids) {
 		j := m.ownerOf(p, jobs)
 		for _, p := range append(readAll(below(p.pid)), p) {
 			found[j] = append(found[j], p)
@@ -133,7 +142,7 @@ func (m *meter) members(jobs map[int]*job) map[*job][]proc {
 		}
 	}
 	m.known = known
-	return found
+	return jobs, found
 }
 
 // ownerOf is the run of a child of the supervisor, or nil if there is no telling: it left
