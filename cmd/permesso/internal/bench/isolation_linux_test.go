@@ -15,7 +15,7 @@ import (
 
 const isolationConfig = `listen = ""
 [workspaces.default]
-limits = { per_minute = 1000000 }
+limits = { per_minute = 100000 }
 [workspaces.noisy]
 [tools.none]
 dangerous_writes = false
