@@ -17,6 +17,8 @@ const (
 	// spareTasks is how many processes and threads a user has besides those of a run,
 	// before RLIMIT_NPROC refuses the run another one. The daemon has the same user.
 	spareTasks = 1000
+	// heldEvery is how many measurements pass between two that look for files in memory.
+	heldEvery = 10
 	// handlerOOMScore makes the kernel choose a handler before the daemon when the host
 	// is out of memory.
 	handlerOOMScore = "500"
@@ -94,6 +96,7 @@ type meter struct {
 	groups *cgroups
 	now    func() (jobs map[int]*job, children []int)
 	known  map[int]owned // without cgroups: the processes at the last time
+	count  int           // measurements
 }
 
 // owned is a process whose run is known.
@@ -105,16 +108,26 @@ type owned struct {
 // measure returns the runs, and the limits that they are over.
 func (m *meter) measure() (jobs map[int]*job, over map[*job]string) {
 	jobs, members := m.members()
-	over = map[*job]string{nil: overOf(largest(jobs), members[nil])}
+	m.count++
+	held := heldMemory
+	if m.count%heldEvery != 0 {
+		held = func([]proc) int64 { return 0 }
+	}
+	over = map[*job]string{nil: overOf(largest(jobs), members[nil], held)}
 	for _, j := range jobs {
 		switch {
 		case j.ended.Load() || j.memory == 0 && j.tasks == 0:
 		case m.groups.kernel:
 			over[j] = enforced(j.cgroup)
 		case j.cgroup != "":
-			over[j] = overOf(j, readAll(processesIn(j.cgroup)))
+			pids := processesIn(j.cgroup)
+			if j.tasks > 0 && len(pids) > j.tasks { // no time to read thousands
+				over[j] = overTasks
+				continue
+			}
+			over[j] = overOf(j, readAll(pids), held)
 		default:
-			over[j] = overOf(j, members[j])
+			over[j] = overOf(j, members[j], held)
 		}
 	}
 	return jobs, over
@@ -197,8 +210,9 @@ func readAll(pids []int) []proc {
 }
 
 // overOf is the limit that the processes of a run are over, or "". Pages that processes
-// share are counted once, but only if the sum that is fast to read is over the limit.
-func overOf(j *job, list []proc) string {
+// share are counted once, but only if the sum that is fast to read is over the limit. held
+// is the memory of files that they hold open.
+func overOf(j *job, list []proc, held func([]proc) int64) string {
 	var tasks int
 	var memory int64
 	for _, p := range list {
@@ -208,17 +222,58 @@ func overOf(j *job, list []proc) string {
 	if j.tasks > 0 && tasks > j.tasks {
 		return overTasks
 	}
-	if j.memory == 0 || memory <= j.memory {
+	if j.memory == 0 {
 		return ""
 	}
+	files := held(list)
+	if memory+files <= j.memory {
+		return ""
+	}
+	var shared int64 // those of the files that are mapped, too
 	memory = 0
 	for _, p := range list {
-		memory += p.readMemory()
+		all, shmem := p.readMemory()
+		memory, shared = memory+all-shmem, shared+shmem
 	}
-	if memory > j.memory {
+	if memory+max(shared, files) > j.memory {
 		return overMemory
 	}
 	return ""
+}
+
+// precedence is the priority of the supervisor, which is higher than that of commands if it
+// may set it (root): thousands of processes that compute would not let it count and kill them.
+type precedence struct {
+	nice   int // of commands: that of the daemon
+	raised bool
+}
+
+const highest = -20
+
+// take raises the priority of all threads; those that start later have it from them.
+func (p *precedence) take() {
+	was, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // 20 less the nice value
+	if err != nil || unix.Setpriority(unix.PRIO_PROCESS, 0, highest) != nil {
+		return
+	}
+	p.nice, p.raised = 20-was, true
+	_ = os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(highest)), 0) // of the session, where the kernel schedules sessions
+	threads, _ := os.ReadDir("/proc/self/task")
+	for _, t := range threads {
+		if tid, err := strconv.Atoi(t.Name()); err == nil {
+			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, highest)
+		}
+	}
+}
+
+// lend gives this thread the priority of commands, which what it starts inherits, until the
+// returned function is called.
+func (p *precedence) lend() (back func()) {
+	if !p.raised {
+		return func() {}
+	}
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), p.nice)
+	return func() { _ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), highest) }
 }
 
 // brake sets RLIMIT_NPROC, which commands inherit, to more than a run may have. It slows

@@ -1,12 +1,14 @@
 package exec
 
 import (
+	"fmt"
 	"os"
 	osexec "os/exec"
 	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -30,6 +32,20 @@ func runThreads(text string) {
 	time.Sleep(time.Hour)
 }
 
+// runMemfd keeps a file in memory that is not mapped.
+func runMemfd(text string) {
+	n, _ := strconv.Atoi(text)
+	fd, err := unix.MemfdCreate("hog", 0)
+	for range n {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		_, err = unix.Write(fd, make([]byte, 1<<20))
+	}
+	time.Sleep(time.Minute)
+}
+
 // Each of these is bounded by itself, too: should the limit not be kept, the test fails
 // and the machine lives.
 const (
@@ -45,6 +61,17 @@ const (
 	bomb = `f() { if [ $1 -gt 8 ]; then exec sleep 1000; fi; f $(($1+1)) & f $(($1+1)) & wait; }; f 0`
 )
 
+// burners are 2¹² processes, each with a session of its own, that compute, a minute at most.
+const burners = `
+import os, time
+end = time.time() + 60
+for i in range(12):
+    if os.fork() == 0:
+        os.setsid()
+while time.time() < end:
+    pass
+`
+
 const unmarked = "memory without a mark"
 
 type bombCase struct {
@@ -59,11 +86,13 @@ func bombs(t *testing.T) []bombCase {
 		{"fork bomb", bomb, tooManyProcesses},
 		{"detached fork bomb", `setsid sh -c '` + bomb + `' & sleep 1000`, tooManyProcesses},
 		{"processes in their own sessions", `i=0; while [ $i -lt 200 ]; do setsid sleep 1000 & i=$((i+1)); done; wait`, tooManyProcesses},
+		{"processes that compute", `exec python3 -c '` + burners + `'`, tooManyProcesses},
 		{"threads", `"` + self + `" run-threads 200`, tooManyProcesses},
 		{"memory", hog, tooMuchMemory},
 		{"detached memory", `(setsid sh -c '` + hog + `' &); sleep 1000`, tooMuchMemory},
 		{unmarked, `(env -i PATH="$PATH" setsid sh -c '` + hog + `' &); sleep 1000`, tooMuchMemory},
 		{"memory of many", `for i in 1 2 3 4 5 6; do dd if=/dev/zero of=/dev/null bs=30M count=10000 2>/dev/null & done; wait`, tooMuchMemory},
+		{"files in memory", `"` + self + `" run-memfd 250`, tooMuchMemory},
 		{"output", `yes`, "Execution failed: output larger than 1000 bytes (max_output)"},
 		{"stderr", `yes >&2`, "Execution failed: stderr larger than 16777216 bytes"},
 	}
@@ -156,5 +185,20 @@ func othersGoOn(t *testing.T, r *Runner) (stop func()) {
 	return func() {
 		stopping.Store(true)
 		require.Equal(t, approval.Effect{Result: approval.Raw(`{"output":"hi\n"}`)}, <-done)
+	}
+}
+
+// Commands have the daemon's priority, whatever that of their supervisor is.
+func TestPriority(t *testing.T) {
+	r := newRunner(t)
+	own, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // 20 less the nice value
+	require.NoError(t, err)
+	for range 2 {
+		require.Equal(t, strconv.Itoa(20-own), strings.TrimSpace(output(t, r, command("/usr/bin/nice"), `{}`)))
+	}
+	above, err := unix.Getpriority(unix.PRIO_PROCESS, supervisorOf(t, r).Pid)
+	require.NoError(t, err)
+	if os.Getuid() == 0 {
+		require.Greater(t, above, own)
 	}
 }

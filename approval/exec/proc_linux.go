@@ -83,20 +83,53 @@ func readProc(pid int) (proc, bool) {
 	}, true
 }
 
-// readMemory is the memory of a process in bytes, where pages that several processes
-// share are divided among them. It is slower than proc.memory, which it returns if the
-// process belongs to another user.
-func (p proc) readMemory() int64 {
+// readMemory is the memory of a process in bytes, and the part of it that is shared memory;
+// pages that several processes share are divided among them. It is slower than proc.memory,
+// which it returns if the process belongs to another user.
+func (p proc) readMemory() (all, shmem int64) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/smaps_rollup")
 	if err != nil {
-		return p.memory
+		return p.memory, 0
 	}
-	var sum int64
 	for line := range strings.Lines(string(b)) {
 		fields := strings.Fields(line) // Pss:  1234 kB
-		if len(fields) == 3 && (fields[0] == "Pss:" || fields[0] == "SwapPss:") {
-			kb, _ := strconv.ParseInt(fields[1], 10, 64)
-			sum += kb << 10
+		if len(fields) != 3 {
+			continue
+		}
+		kb, _ := strconv.ParseInt(fields[1], 10, 64)
+		switch fields[0] {
+		case "Pss:", "SwapPss:":
+			all += kb << 10
+		case "Pss_Shmem:":
+			shmem += kb << 10
+		}
+	}
+	return all, shmem
+}
+
+// heldMemory is what files without a name take in memory that the processes hold open, in
+// bytes: those of memfd_create, and removed ones of a tmpfs.
+func heldMemory(list []proc) (sum int64) {
+	seen := map[[2]uint64]bool{}
+	for _, p := range list {
+		dir := "/proc/" + strconv.Itoa(p.pid) + "/fd/"
+		names, err := os.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, name := range names {
+			var file unix.Stat_t
+			var system unix.Statfs_t
+			link, err := os.Readlink(dir + name.Name())
+			if err != nil || !strings.HasSuffix(link, " (deleted)") {
+				continue
+			}
+			if unix.Stat(dir+name.Name(), &file) != nil || file.Mode&unix.S_IFMT != unix.S_IFREG || file.Nlink > 0 ||
+				unix.Statfs(dir+name.Name(), &system) != nil || system.Type != unix.TMPFS_MAGIC || seen[[2]uint64{file.Dev, file.Ino}] {
+				continue
+			}
+			seen[[2]uint64{file.Dev, file.Ino}] = true
+			sum += file.Blocks * 512
 		}
 	}
 	return sum

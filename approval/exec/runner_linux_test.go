@@ -25,6 +25,10 @@ func TestMain(m *testing.M) {
 		runDaemon(os.Args[2])
 		return
 	}
+	if len(os.Args) == 3 && os.Args[1] == "run-memfd" {
+		runMemfd(os.Args[2])
+		os.Exit(0)
+	}
 	if len(os.Args) == 3 && os.Args[1] == "run-threads" {
 		runThreads(os.Args[2])
 	}

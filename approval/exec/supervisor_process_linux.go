@@ -65,13 +65,15 @@ func supervise() error {
 		return os.NewSyscallError("prctl", err)
 	}
 	syscall.Umask(0o077)
+	var first precedence
+	first.take()
 	groups, err := cgroupsOf(os.Args[2:])
 	why := ""
 	if err != nil {
 		why = err.Error()
 	}
 	w := &supervisor{
-		groups: groups, jobs: map[int]*job{}, strays: map[int]candidates{},
+		groups: groups, precedence: first, jobs: map[int]*job{}, strays: map[int]candidates{},
 		spawned: make(chan struct{}, 1), started: make(chan struct{}, 1),
 	}
 	report(msgReady, groups.runs, why)
@@ -120,10 +122,11 @@ func keepDescriptors() error {
 type supervisor struct {
 	groups *cgroups
 
-	mu      sync.Mutex
-	jobs    map[int]*job       // by the command's pid, which is also its group and session
-	strays  map[int]candidates // abandoned processes without a mark
-	brake   brake
+	mu     sync.Mutex
+	jobs   map[int]*job       // by the command's pid, which is also its group and session
+	strays map[int]candidates // abandoned processes without a mark
+	brake  brake
+	precedence
 	spawned chan struct{} // signals the first child
 	started chan struct{} // signals a run
 }
@@ -238,7 +241,9 @@ func (w *supervisor) spawn(s spec, fds []int) (*job, error) {
 	if !w.groups.kernel {
 		defer w.brake.on(s.tasks)()
 	}
+	back := w.lend()
 	j.pid, j.said, err = startIn(s, fds, j.cgroup, w.groups.join)
+	back()
 	if err != nil {
 		if j.cgroup != "" {
 			_ = removeCgroup(j.cgroup)
