@@ -18,6 +18,8 @@ func (r renderer) summaryText(n int) string {
 		return r.plainOrQuoteShort(r.p.Target)
 	case len(r.p.SummaryParts) == 0:
 		return r.clipped(r.p.Summary, n)
+	case len(r.p.RequestData) == 0: // refused at once: not kept
+		return ""
 	}
 	fields, _ := codec.Fields(r.p.RequestData) // on an error there are none
 	var text strings.Builder

@@ -135,7 +135,7 @@ func Requested(k approval.Key, rec *approval.Record) *approval.Pending {
 	}
 	if o := rec.Outline; o != nil {
 		p.ToolName, p.ActionType, p.SessionID = o.ToolName, o.ActionType, o.SessionID
-		if resp, err := approval.ParseResponse(rec.Response); err == nil {
+		if resp, err := approval.ParseResponse(rec.Response); err == nil && resp.Metadata.Kind() != 'n' {
 			p.Metadata = resp.Metadata
 		}
 	}

@@ -173,7 +173,7 @@ func TestTUILinear(t *testing.T) {
 	first, short := h.submitted("say", "hello")
 	r := onTerminal(t, h.command("tui", "--linear"), "TERM=dumb")
 	r.await(t, "Approve or deny "+short+"?")
-	require.Regexp(t, `until \d\d:\d\d UTC · log \d+ [0-9a-f]{4}\r?\n`, r.String(), "the card's end, as everywhere")
+	require.Regexp(t, `until (\d{4}-\d\d-\d\d )?\d\d:\d\d UTC · log \d+ [0-9a-f]{4}\r?\n`, r.String(), "the card's end, as everywhere")
 	r.pressUntil("1\n", "write the request's id before the code")
 	second, shortSecond := h.submitted("post", "the news")
 	r.await(t, shortSecond+" · home · post")
