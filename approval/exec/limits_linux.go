@@ -19,6 +19,9 @@ const (
 	spareTasks = 1000
 	// heldEvery is how many measurements pass between two that look for files in memory.
 	heldEvery = 10
+	// ownTasks is how many threads the daemon and the supervisor can start when a run has
+	// reached the limit of its user.
+	ownTasks = 32
 	// handlerOOMScore makes the kernel choose a handler before the daemon when the host
 	// is out of memory.
 	handlerOOMScore = "500"
@@ -296,7 +299,9 @@ func (b *brake) on(tasks int) (off func()) {
 	if unix.Getrlimit(unix.RLIMIT_NPROC, &before) != nil {
 		return off
 	}
-	limit := unix.Rlimit{Cur: min(before.Cur, uint64(b.others+tasks+spareTasks)), Max: before.Max}
+	// Less than this process may have: a run that takes all must leave threads for those that
+	// count and kill it.
+	limit := unix.Rlimit{Cur: min(before.Cur-min(ownTasks, before.Cur/2), uint64(b.others+tasks+spareTasks)), Max: before.Max}
 	if unix.Setrlimit(unix.RLIMIT_NPROC, &limit) != nil {
 		return off
 	}

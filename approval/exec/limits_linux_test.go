@@ -66,8 +66,11 @@ const burners = `
 import os, time
 end = time.time() + 60
 for i in range(12):
-    if os.fork() == 0:
-        os.setsid()
+    try:
+        if os.fork() == 0:
+            os.setsid()
+    except OSError:
+        pass
 while time.time() < end:
     pass
 `
@@ -164,6 +167,44 @@ func TestBrake(t *testing.T) {
 	require.GreaterOrEqual(t, uint64(n), min(uint64(7+spareTasks), own.Cur))
 	if own.Cur >= 7+spareTasks {
 		require.Greater(t, own.Cur, uint64(n), "the supervisor itself keeps its limit")
+	}
+}
+
+// tasksOfUser is how many processes and threads a user may have.
+const tasksOfUser = 150
+
+// A run that takes all processes that its user may have is counted and killed as any other; so is what
+// is left when it has brought down the supervisor.
+func TestUserAtItsLimit(t *testing.T) {
+	if os.Getuid() == 0 {
+		user := 70_000 + uint32(os.Getpid()) // of no other run of this test
+		cmd := osexec.Command("/proc/self/exe", "-test.run", "^TestUserAtItsLimit$", "-test.v")
+		cmd.Dir, cmd.Env = "/", append(os.Environ(), "TMPDIR=/tmp")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Contains(t, string(out), "--- PASS: TestUserAtItsLimit")
+		return
+	}
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: tasksOfUser, Max: tasksOfUser}))
+	r := newRunner(t)
+	h := command("/usr/bin/python3", "-c", burners)
+	h.MaxProcesses, h.Timeout = testProcesses, time.Minute
+	require.Equal(t, approval.Effect{Error: tooManyProcesses}, r.Run(t.Context(), jobOf(h, `{}`)))
+	require.Empty(t, below(supervisorOf(t, r).Pid), "nothing is left")
+
+	h.MaxProcesses = 2 * tasksOfUser // more than it can reach
+	done := make(chan approval.Effect, 1)
+	go func() { done <- r.Run(t.Context(), jobOf(h, `{}`)) }()
+	pid := supervisorOf(t, r).Pid
+	require.Eventually(t, func() bool { return len(below(pid)) > tasksOfUser/2 }, time.Minute, 10*time.Millisecond)
+	require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+	require.Equal(t, approval.Effect{Error: "Execution interrupted: outcome unknown"}, <-done)
+	for _, p := range processes() {
+		var info unix.Stat_t
+		if p.pid != os.Getpid() && !p.zombie && unix.Stat("/proc/"+strconv.Itoa(p.pid), &info) == nil {
+			require.NotEqual(t, os.Getuid(), int(info.Uid), "process %d is left", p.pid)
+		}
 	}
 }
 

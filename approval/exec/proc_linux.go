@@ -232,30 +232,52 @@ func killAll(list func() []int) {
 
 // killMarked kills every process with one of the marks, and returns when they are
 // dead. They are not the daemon's children, so each is addressed by a pidfd: its
-// number may be reused.
+// number may be reused. They are stopped first, because a stopped one starts no other.
 func killMarked[V any](marks map[string]V) {
-	for range 10 { // new processes are found in the next round
-		found := false
-		for _, p := range processes() {
-			if _, ok := marks[markOf(p)]; ok {
-				found = killByPidfd(p, marks) || found
-			}
+	for range 100 { // more than it can stop at once are left for the next round
+		stopped := stopMarked(marks)
+		for _, fd := range stopped {
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 		}
-		if !found {
+		for _, fd := range stopped {
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(time.Second/time.Millisecond))
+			_ = unix.Close(fd)
+		}
+		if len(stopped) == 0 {
 			return
 		}
 	}
 }
 
-func killByPidfd[V any](p proc, marks map[string]V) bool {
-	fd, err := unix.PidfdOpen(p.pid, 0)
-	if err != nil {
-		return false
+// stopMarked stops every process with one of the marks, and those that they start
+// meanwhile. It returns pidfds.
+func stopMarked[V any](marks map[string]V) (fds []int) {
+	type process struct {
+		pid     int
+		started string
 	}
-	defer unix.Close(fd)
-	if _, ok := marks[markOf(p)]; !ok || unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) != nil {
-		return false
+	stopped := map[process]bool{}
+	for range 100 {
+		before := len(fds)
+		for _, p := range processes() {
+			is := process{p.pid, p.started}
+			if _, ok := marks[markOf(p)]; !ok || stopped[is] {
+				continue
+			}
+			fd, err := unix.PidfdOpen(p.pid, 0)
+			if err != nil {
+				continue
+			}
+			if _, ok := marks[markOf(p)]; !ok || unix.PidfdSendSignal(fd, unix.SIGSTOP, nil, 0) != nil {
+				_ = unix.Close(fd)
+				continue
+			}
+			stopped[is] = true
+			fds = append(fds, fd)
+		}
+		if len(fds) == before {
+			break
+		}
 	}
-	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(time.Second/time.Millisecond))
-	return true
+	return fds
 }
