@@ -69,8 +69,12 @@ func (s *Store) storedAt(name string) int64 {
 	return store.OnDisk(info.Size())
 }
 
-// resized notes that a file took before bytes on the disk, and takes after.
+// resized notes that a file took before bytes on the disk, and takes after. One without its name
+// yet is not counted.
 func (s *Store) resized(name string, before, after int64) {
+	if strings.HasPrefix(filepath.Base(name), tempPrefix) {
+		return
+	}
 	c := &s.stored
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -320,6 +320,10 @@ func testStored(t *testing.T, b *Backend) {
 		{"none to remove", func() error { return s.Remove(ctx, approval.DocResponse, second) }, 5},
 		{"no marker", func() error { return s.Remove(ctx, approval.DocRedeemed, first) }, 4},
 		{"no record", func() error { return s.Remove(ctx, approval.DocRecord, second) }, 2},
+		{"a record that is too large for a journal", func() error {
+			return s.Commit(ctx, store.Put(approval.DocRecord, second, bytes.Repeat([]byte("x"), 75*int(store.OnDisk(1)))))
+		}, 77},
+		{"no such record", func() error { return s.Remove(ctx, approval.DocRecord, second) }, 2},
 		{"no description", func() error {
 			_, _, err := s.RefusalsOlderThan(ctx, Workspace, time.Now().Add(time.Hour), true)
 			return err
