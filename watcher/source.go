@@ -65,7 +65,7 @@ func explain(err error) reason {
 	case errors.Is(err, syscall.ENOSPC):
 		return reason{"no inotify watches left", "raise sysctl fs.inotify.max_user_watches"}
 	case errors.Is(err, syscall.EMFILE):
-		return reason{"no inotify instances left", "raise sysctl fs.inotify.max_user_instances, or the limit on open files"}
+		return reason{"no inotify instances left", "another program of the same user may hold them, also an agent; raise sysctl fs.inotify.max_user_instances, or the limit on open files"}
 	case errors.Is(err, syscall.ENOENT):
 		return reason{what: whyMissing}
 	case errors.Is(err, fsnotify.ErrClosed):

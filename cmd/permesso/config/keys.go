@@ -281,7 +281,7 @@ func handlerKeys() []Key {
 		{Name: "headers", Example: `{ Accept = "application/json" }`, Help: "of the HTTP request", Hint: `headers = { Accept = "application/json" }`, valueType: tables(""), Keys: named(`"application/json"`), handler: approval.HandlerHTTP},
 		{Name: "secret_headers", Example: `{ Authorization = "Bearer /etc/permesso/api.token" }`, Help: "read from files (mode 600)", Hint: `secret_headers = { Authorization = "Bearer /path/of/the/token" }`, valueType: tables(""), Keys: named(`"Bearer /etc/permesso/api.token"`), handler: approval.HandlerHTTP},
 		{Name: "timeout", Example: `"30s"`, Help: "of one run", valueType: duration(time.Millisecond, dayLong)},
-		{Name: "max_output", Example: `"256KiB"`, Help: "of the output or response; the rest is cut off and marked", valueType: size(1<<10, 64<<20)},
+		{Name: "max_output", Example: `"256KiB"`, Help: "of a command's output, which fails if it is more, or of a response, which is cut off and marked", valueType: size(1<<10, 64<<20)},
 		{Name: "max_memory", Example: `"2GiB"`, Help: "of all its processes together; a run with more is killed", valueType: size(16<<20, 1<<40), handler: approval.HandlerCommand},
 		{Name: "max_processes", Example: "1024", Help: "processes and threads at the same time; a run with more is killed", valueType: number(1, 100_000), handler: approval.HandlerCommand},
 		{Name: "status", Example: "[200, 201]", Help: "success; default: 200 to 299", Hint: "a list of numbers: status = [200, 201]", valueType: numbers("list of status codes", 200, 599, "codes from 200 to 599"), handler: approval.HandlerHTTP},

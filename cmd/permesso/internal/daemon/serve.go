@@ -317,7 +317,7 @@ func (s *server) logStart() {
 	if err := s.audit.Sync(); err != nil { // creates the log for readers
 		s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("sync audit log failed")
 	}
-	s.log.Info().Str("home", s.Layout.Home).Int("workspaces", len(s.Config.Workspaces)).Int("keys", len(s.pending)).Msg("serving")
+	s.log.Info().Str("home", s.Layout.Home).Int("workspaces", len(s.Config.Workspaces)).Int("unfinished", len(s.pending)).Msg("serving")
 }
 
 // errHomeGone means that the home is no longer the one that we locked.

@@ -130,14 +130,16 @@ func (d *Doctor) checkFolders(context.Context) []Finding {
 				"run the daemon on a kernel with openat2 and with /proc mounted"))...)
 		}
 	}
+	open := "no other user"
 	for _, ws := range d.withFolders {
 		for _, uid := range d.Config.AgentsOf(ws) {
+			open = "no other user but each agent_uid"
 			if err := d.Layout.CheckAgentPath(ws, uid); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 				list = append(list, in(ws, findingsOf(SeverityWarning, ws, err))...)
 			}
 		}
 	}
-	return orOK(list, "%d folders, none accessible to other users", seen)
+	return orOK(list, "%d folders, accessible to %s", seen, open)
 }
 
 // checkPaths checks the parent folders of home and configuration: a user who

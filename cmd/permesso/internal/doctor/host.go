@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -238,16 +239,35 @@ func (d *Doctor) checkDisk(context.Context) []Finding {
 // usedBudgets are the workspaces that have used most of their storage budget.
 func (d *Doctor) usedBudgets() (list []Finding) {
 	for _, ws := range d.withFolders {
+		budget := d.Config.Workspaces[ws].Limits.WithDefaults().Stored
+		if used := sizeOf(d.Layout.Requests(ws)); used >= budget {
+			list = append(list, in(ws, warning(fmt.Sprintf("%s takes %d MiB, which no limit holds: the folder is the agent's", console.OneLine(d.Layout.Requests(ws)), used>>20),
+				"remove what is no request; a file system of its own, or a project quota, holds an agent that fills the disk"))...)
+		}
 		used, err := d.Store.Stored(context.Background(), ws)
 		if err != nil {
 			continue // checkFolders reports it
 		}
-		st := gate.Storage{Used: used, Budget: d.Config.Workspaces[ws].Limits.WithDefaults().Stored}
+		st := gate.Storage{Used: used, Budget: budget}
 		if st.Low = gate.IsLow(st); st.Low {
 			list = append(list, in(ws, warning(st.String(), console.StorageHint))...)
 		}
 	}
 	return list
+}
+
+// sizeOf is what the files in a folder and below it take, in bytes.
+func sizeOf(dir string) (bytes int64) {
+	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // what is gone takes nothing
+		}
+		if info, err := entry.Info(); err == nil && info.Mode().IsRegular() {
+			bytes += info.Size()
+		}
+		return nil
+	})
+	return bytes
 }
 
 // lowSpace ignores low space of the requests' folder if it has a file system of
