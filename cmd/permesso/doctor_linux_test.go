@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
@@ -322,6 +323,12 @@ func doctorCases() []doctorCase {
 			{"another user's folder", chown(func(w *doctorRig) string { return w.layout.Pendings(ws) }), nil, "folders", doctor.SeverityError, "chown 0 "},
 			{"another user's parent folder", chown(func(w *doctorRig) string { return w.dir }), nil, "path", doctor.SeverityError, "owned by UID 65534"},
 			{"another user's key", chown(func(w *doctorRig) string { return w.layout.Keys() + "/mac.key" }), nil, "keys", doctor.SeverityError, "chown -R 0"},
+			{"requests that fill the disk", func(t *testing.T, w *doctorRig) {
+				f, err := os.Create(filepath.Join(w.layout.Requests("work"), ".big"))
+				require.NoError(t, err)
+				defer f.Close()
+				require.NoError(t, unix.Fallocate(int(f.Fd()), 0, 0, 256<<20))
+			}, nil, "disk", doctor.SeverityWarning, "takes 256 MiB, which no limit holds"},
 			{"another user's program", both(put("p", "", 0o755), chown(func(w *doctorRig) string { return w.dir + "/p" }), tool(`"DIR/p"`)), nil, "programs", doctor.SeverityError, "UID 65534"},
 		}...)
 	}

@@ -24,7 +24,7 @@ func TestEnvironmentIsDocumented(t *testing.T) {
 	t.Parallel()
 	ours := regexp.MustCompile(`PERMESSO_[A-Z_]+|[eE]nv\("([A-Z_]+)"\)|"(XDG_[A-Z_]+)"`)
 	internal := []string{"PERMESSO_PROBE_REMOUNT", "PERMESSO_PROBE_SECRET", "PERMESSO_SOAK", "SOURCE_DATE_EPOCH"} // between its own processes, of tests, of the pages' builder
-	read := []string{"DBUS_SESSION_BUS_ADDRESS", "PATH", "TMPDIR"}                       // by libraries
+	read := []string{"DBUS_SESSION_BUS_ADDRESS", "PATH", "TMPDIR"}                                                // by libraries
 	for _, dir := range []string{"cmd", "ipc", "chat", "approval", "security", "watcher"} {
 		err := filepath.WalkDir(filepath.Join("..", "..", dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "test/") ||

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -256,14 +257,16 @@ func (d *Doctor) usedBudgets() (list []Finding) {
 	return list
 }
 
-// sizeOf is what the files in a folder and below it take, in bytes.
+// sizeOf is what a folder takes on the disk with all that is in it, in bytes.
 func sizeOf(dir string) (bytes int64) {
 	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return nil //nolint:nilerr // what is gone takes nothing
 		}
-		if info, err := entry.Info(); err == nil && info.Mode().IsRegular() {
-			bytes += info.Size()
+		if info, err := entry.Info(); err == nil {
+			if file, ok := info.Sys().(*syscall.Stat_t); ok {
+				bytes += file.Blocks * 512
+			}
 		}
 		return nil
 	})
