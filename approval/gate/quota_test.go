@@ -200,3 +200,32 @@ func TestSweepTriesAgain(t *testing.T) {
 	require.NotZero(t, h.prune().Records)
 	require.False(t, h.has(approval.DocRecord, key(0)))
 }
+
+// A request that ends while a sweep reads the records may go like the others.
+func TestRefusalDuringAScan(t *testing.T) {
+	var during func()
+	h := newStoredRig(t, 1<<20, 0, options{inline: true, store: func(s store.Store) store.Store {
+		return before(s, "Read", approval.DocRecord, func(approval.Key) {
+			if f := during; f != nil {
+				during = nil
+				f()
+			}
+		})
+	}})
+	for n := range 105 {
+		require.Equal(t, approval.StatusAutoRejected, h.try(n, "never"))
+	}
+	during = func() {
+		for n := range 8 {
+			require.Equal(t, approval.StatusAutoRejected, h.try(200+n, "never"))
+		}
+	}
+	h.prune()
+	require.Nil(t, during, "it scanned")
+	require.True(t, h.has(approval.DocRecord, key(200)))
+	h.options.limits.Stored = 64 << 10
+	h.prune()
+	require.LessOrEqual(t, h.storage(personal).Used, int64(48<<10))
+	require.False(t, h.storage(personal).Full)
+	require.False(t, h.has(approval.DocRecord, key(200)))
+}
