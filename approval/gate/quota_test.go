@@ -129,6 +129,32 @@ func TestPruneMakesRoom(t *testing.T) {
 	require.Equal(t, "to make room: limits.stored", last.Reason)
 }
 
+// Whatever was run or answered stays, also if it failed: no budget is too small for it.
+func TestEveryOutcomeStays(t *testing.T) {
+	h := newRig(t, options{inline: true, limits: approval.Limits{Stored: 1 << 20}})
+	h.crashAtClaim(key(1), "run")
+	h.reopen()
+	h.step(h.keys...)
+	for n, tool := range []string{2: "fails", 3: "receipt"} {
+		if tool != "" {
+			h.ask(key(n), request(key(n), tool, ""))
+			h.decide(decision(key(n), approval.Approved))
+		}
+	}
+	h.ask(key(4), `{"request_id":"`+key(4).ID+`","type":"question","title":"Which?"}`)
+	answer := decision(key(4), approval.Answered)
+	answer.Text = "this one"
+	h.decide(answer)
+	h.step(key(2), key(3), key(4))
+	require.Equal(t, approval.StatusAutoRejected, h.try(5, "never"))
+	h.options.limits.Stored = 1
+	h.prune()
+	require.False(t, h.has(approval.DocRecord, key(5)))
+	for n, want := range []approval.Status{1: approval.StatusInterrupted, approval.StatusFailed, approval.StatusApproved, approval.StatusAnswered} {
+		require.True(t, n == 0 || h.has(approval.DocRecord, key(n)) && h.status(key(n)) == want, want)
+	}
+}
+
 // A sweep takes time. Requests of that workspace wait, those of others do not, and all get their
 // response.
 func TestRequestsWaitForTheSweep(t *testing.T) {
