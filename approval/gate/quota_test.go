@@ -2,12 +2,14 @@ package gate_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -129,6 +131,28 @@ func TestPruneMakesRoom(t *testing.T) {
 	require.Equal(t, "to make room: limits.stored", last.Reason)
 }
 
+// Descriptions count, and go first, but not before they can be read. A flood that a sweep answers
+// again and again is told once.
+func TestDescriptionsMakeRoom(t *testing.T) {
+	h := newStoredRig(t, 1<<20, 0, options{inline: true})
+	var told []gate.Storage
+	h.gate.StorageChanged = func(_ string, st gate.Storage) { told = append(told, st) }
+	const n = 210 // of 4 KiB: four fifths
+	for i := range n {
+		require.NoError(t, h.store.Refuse(context.Background(), personal, fmt.Sprint("stray-", i), "no"))
+	}
+	require.Zero(t, h.prune().Refusals)
+	h.clock.move(2 * time.Minute)
+	require.Equal(t, n, h.prune().Refusals)
+	require.Zero(t, h.storage(personal).Used)
+	require.Len(t, told, 2, "almost full, and not any more")
+	for n := range 200 {
+		require.Equal(t, approval.StatusAutoRejected, h.try(n, "never"))
+	}
+	require.False(t, h.has(approval.DocRecord, key(20)), "sweeps made room")
+	require.Len(t, told, 3)
+}
+
 // Whatever was run or answered stays, also if it failed: no budget is too small for it.
 func TestEveryOutcomeStays(t *testing.T) {
 	h := newRig(t, options{inline: true, limits: approval.Limits{Stored: 1 << 20}})
@@ -168,6 +192,8 @@ func TestRequestsWaitForTheSweep(t *testing.T) {
 			}
 		})
 	}})
+	letGo := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(letGo)
 	on.Store(true)
 	h.run(0)
 	const n, most = 250, 512<<10 + perWorkspace*8<<10
@@ -183,7 +209,7 @@ func TestRequestsWaitForTheSweep(t *testing.T) {
 		h.waitResponse(there, waitLimit)
 	}
 	require.LessOrEqual(t, h.storage(personal).Used, int64(most), "what has no room waits")
-	close(release)
+	letGo()
 	h.waitFor(waitLimit, "every response", func() bool {
 		refused := map[string]bool{}
 		for _, e := range h.entries() {
