@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -262,6 +263,14 @@ const maxRefusedTarget = 256
 func withoutPayload(r approval.Ruling) *approval.Ruling {
 	r.Links = nil
 	r.Secrets = r.Secrets[:min(len(r.Secrets), maxFindings)]
+	n := 0
+	r.Reasons = slices.DeleteFunc(slices.Clone(r.Reasons), func(x approval.Reason) bool { // one for each secret
+		if x.Code == "secret" || x.Code == "secret_deny" {
+			n++
+			return n > maxFindings
+		}
+		return false
+	})
 	return &r
 }
 

@@ -2,12 +2,14 @@ package gate_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -129,6 +131,54 @@ func TestPruneMakesRoom(t *testing.T) {
 	require.Equal(t, "to make room: limits.stored", last.Reason)
 }
 
+// Descriptions count, and go first, but not before they can be read. A flood that a sweep answers
+// again and again is told once.
+func TestDescriptionsMakeRoom(t *testing.T) {
+	h := newStoredRig(t, 1<<20, 0, options{inline: true})
+	var told []gate.Storage
+	h.gate.StorageChanged = func(_ string, st gate.Storage) { told = append(told, st) }
+	const n = 210 // of 4 KiB: four fifths
+	for i := range n {
+		require.NoError(t, h.store.Refuse(context.Background(), personal, fmt.Sprint("stray-", i), "no"))
+	}
+	require.Zero(t, h.prune().Refusals)
+	h.clock.move(2 * time.Minute)
+	require.Equal(t, n, h.prune().Refusals)
+	require.Zero(t, h.storage(personal).Used)
+	require.Len(t, told, 2, "almost full, and not any more")
+	for n := range 200 {
+		require.Equal(t, approval.StatusAutoRejected, h.try(n, "never"))
+	}
+	require.False(t, h.has(approval.DocRecord, key(20)), "sweeps made room")
+	require.Len(t, told, 3)
+}
+
+// Whatever was run or answered stays, also if it failed: no budget is too small for it.
+func TestEveryOutcomeStays(t *testing.T) {
+	h := newRig(t, options{inline: true, limits: approval.Limits{Stored: 1 << 20}})
+	h.crashAtClaim(key(1), "run")
+	h.reopen()
+	h.step(h.keys...)
+	for n, tool := range []string{2: "fails", 3: "receipt"} {
+		if tool != "" {
+			h.ask(key(n), request(key(n), tool, ""))
+			h.decide(decision(key(n), approval.Approved))
+		}
+	}
+	h.ask(key(4), `{"request_id":"`+key(4).ID+`","type":"question","title":"Which?"}`)
+	answer := decision(key(4), approval.Answered)
+	answer.Text = "this one"
+	h.decide(answer)
+	h.step(key(2), key(3), key(4))
+	require.Equal(t, approval.StatusAutoRejected, h.try(5, "never"))
+	h.options.limits.Stored = 1
+	h.prune()
+	require.False(t, h.has(approval.DocRecord, key(5)))
+	for n, want := range []approval.Status{1: approval.StatusInterrupted, approval.StatusFailed, approval.StatusApproved, approval.StatusAnswered} {
+		require.True(t, n == 0 || h.has(approval.DocRecord, key(n)) && h.status(key(n)) == want, want)
+	}
+}
+
 // A sweep takes time. Requests of that workspace wait, those of others do not, and all get their
 // response.
 func TestRequestsWaitForTheSweep(t *testing.T) {
@@ -142,6 +192,8 @@ func TestRequestsWaitForTheSweep(t *testing.T) {
 			}
 		})
 	}})
+	letGo := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(letGo)
 	on.Store(true)
 	h.run(0)
 	const n, most = 250, 512<<10 + perWorkspace*8<<10
@@ -157,7 +209,7 @@ func TestRequestsWaitForTheSweep(t *testing.T) {
 		h.waitResponse(there, waitLimit)
 	}
 	require.LessOrEqual(t, h.storage(personal).Used, int64(most), "what has no room waits")
-	close(release)
+	letGo()
 	h.waitFor(waitLimit, "every response", func() bool {
 		refused := map[string]bool{}
 		for _, e := range h.entries() {
@@ -199,4 +251,33 @@ func TestSweepTriesAgain(t *testing.T) {
 	}
 	require.NotZero(t, h.prune().Records)
 	require.False(t, h.has(approval.DocRecord, key(0)))
+}
+
+// A request that ends while a sweep reads the records may go like the others.
+func TestRefusalDuringAScan(t *testing.T) {
+	var during func()
+	h := newStoredRig(t, 1<<20, 0, options{inline: true, store: func(s store.Store) store.Store {
+		return before(s, "Read", approval.DocRecord, func(approval.Key) {
+			if f := during; f != nil {
+				during = nil
+				f()
+			}
+		})
+	}})
+	for n := range 105 {
+		require.Equal(t, approval.StatusAutoRejected, h.try(n, "never"))
+	}
+	during = func() {
+		for n := range 8 {
+			require.Equal(t, approval.StatusAutoRejected, h.try(200+n, "never"))
+		}
+	}
+	h.prune()
+	require.Nil(t, during, "it scanned")
+	require.True(t, h.has(approval.DocRecord, key(200)))
+	h.options.limits.Stored = 64 << 10
+	h.prune()
+	require.LessOrEqual(t, h.storage(personal).Used, int64(48<<10))
+	require.False(t, h.storage(personal).Full)
+	require.False(t, h.has(approval.DocRecord, key(200)))
 }

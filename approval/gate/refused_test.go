@@ -15,6 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/approval/submit"
 	"github.com/permesso-dev/permesso/security/policy"
+	"github.com/permesso-dev/permesso/security/secrets"
 )
 
 // maxRefused is what the record of a refused request may have, in bytes: the reason, twice the
@@ -77,6 +78,32 @@ func TestRefusedRequestLeavesItsDigest(t *testing.T) {
 			require.NoError(t, err)
 			require.Less(t, len(log), 2<<10, "the entry is as small")
 		})
+	}
+}
+
+// The record names a few of the secrets in a refused request, and where they are in few words,
+// however many there are and however long the names beside them.
+func TestRefusedRequestNamesFewSecrets(t *testing.T) {
+	denies := gatetest.Tools()["run"]
+	denies.Name, denies.Secrets = "denies", "deny"
+	scanner, err := secrets.New()
+	require.NoError(t, err)
+	for _, tool := range []string{"never", "denies"} {
+		for _, c := range []struct{ members, long int }{{1000, 8}, {1, 200_000}, {40, 5000}} {
+			t.Run(fmt.Sprintf("%s: %d secrets with names of %d bytes", tool, c.members, c.long), func(t *testing.T) {
+				h, k := newRig(t, options{inline: true, limits: approval.Limits{RequestSize: 1 << 20}, tools: map[string]approval.Tool{"denies": denies}}), key(1)
+				h.Policy.Scan = scanner.Scan
+				members := make([]string, c.members)
+				for i := range members { // the limit of a place in the report is within an é
+					members[i] = fmt.Sprintf(`"%03d%s":"ghp_R7kQxX93kdJw81vRtB2mZ5nLpWq4YcT6uHsA"`, i, strings.Repeat("é", c.long/2))
+				}
+				h.writeRequest(k, request(k, tool, `{"text":{`+strings.Join(members, ",")+`}}`))
+				h.step(k)
+				require.Equal(t, approval.StatusAutoRejected, h.status(k))
+				require.Len(t, h.record(k).Ruling.Secrets, min(c.members, 16))
+				require.Less(t, len(h.read(approval.DocRecord, k)), maxRefused)
+			})
+		}
 	}
 }
 

@@ -382,7 +382,7 @@ func below(at, name string) string {
 
 func shortened(at string) string {
 	if len(at) > maxPlace {
-		return at[:maxPlace] + "…"
+		return strings.ToValidUTF8(at[:maxPlace], "") + "…"
 	}
 	return at
 }
