@@ -188,7 +188,7 @@ func (c *Copy) folder(ctx context.Context, dir string) error {
 func leftOut(name string) bool {
 	base := filepath.Base(name)
 	switch {
-	case name == "lock", name == "run", name == "journal", name == "served":
+	case name == "lock", name == "run", name == "journal", name == "served", name == "seccomp.bpf":
 		return true
 	case strings.HasPrefix(base, largePrefix):
 		return false // the journal refers to it

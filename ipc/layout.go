@@ -36,6 +36,10 @@ func (l Layout) Scripted() string { return l.path("scripted") }
 // Served is a file with the path of the configuration that the last daemon served.
 func (l Layout) Served() string { return l.path("served") }
 
+// Seccomp is a file with the seccomp filter of the agents' sandboxes, which every user who
+// may pass through HOME may read.
+func (l Layout) Seccomp() string { return l.path("seccomp.bpf") }
+
 // Keys is the folder of the MAC key and the signing key.
 func (l Layout) Keys() string { return l.path("keys") }
 

@@ -272,7 +272,7 @@ func (q *escapeTargets) aimAtKey(t *testing.T) {
 	q.Handle, q.HandleType = handle.Bytes(), handle.Type()
 }
 
-// shareKernelObjects makes an abstract socket and shared memory, which every user of the
+// shareKernelObjects makes an abstract socket, shared memory and a key, which every user of the
 // host may use.
 func (q *escapeTargets) shareKernelObjects(t *testing.T) {
 	t.Helper()
@@ -287,6 +287,10 @@ func (q *escapeTargets) shareKernelObjects(t *testing.T) {
 	q.SharedFile = filepath.Join("/dev/shm", q.Abstract)
 	require.NoError(t, os.WriteFile(q.SharedFile, []byte("shared"), 0o644))
 	t.Cleanup(func() { _ = os.Remove(q.SharedFile) })
+	q.Key, err = unix.AddKey("user", q.Abstract, []byte("secret"), unix.KEY_SPEC_USER_KEYRING)
+	require.NoError(t, err)
+	require.NoError(t, unix.KeyctlSetperm(q.Key, 0x3f3f3f3f))
+	t.Cleanup(func() { _, _ = unix.KeyctlInt(unix.KEYCTL_UNLINK, q.Key, unix.KEY_SPEC_USER_KEYRING, 0, 0) })
 }
 
 // runFolder is where services have their sockets, if the test may write there.
@@ -423,6 +427,10 @@ func (c *containmentRig) kept(t *testing.T) map[string]string {
 		require.NoError(t, err)
 		all[file] = string(b)
 	}
+	key := make([]byte, 64)
+	n, err := unix.KeyctlBuffer(unix.KEYCTL_READ, c.targets.Key, key, len(key))
+	require.NoError(t, err)
+	all["key"] = string(key[:n])
 	slots, err := os.ReadDir(c.layout.Decisions("annes"))
 	require.NoError(t, err)
 	require.Empty(t, slots)

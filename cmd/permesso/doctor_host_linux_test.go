@@ -39,7 +39,7 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 	d := w.doctor(t)
 	right := sandbox.Mounts(l, "work")
 	with := func(more ...sandbox.Mount) sandbox.MountList { return append(slices.Clone(right), more...) }
-	box := sandbox.Find(t.Context(), d.Bin, "", nil)
+	box := sandbox.Find(t.Context(), d.Bin, "", d.Layout, nil)
 	require.Empty(t, box.Why)
 	for _, row := range []struct {
 		why    string
@@ -86,7 +86,7 @@ func TestProbeFindsWrongMounts(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, report.Breaches, "the correct mounts, after all others")
 		require.Empty(t, report.NotTried)
-		for _, kind := range []string{"signals", "ptrace", "memory", "limits", "/proc", "the kernel", "private files", "responses", "mounts"} {
+		for _, kind := range []string{"signals", "ptrace", "memory", "limits", "/proc", "the kernel", "the filter", "private files", "responses", "mounts"} {
 			require.NotZero(t, report.Tried[kind], kind)
 		}
 	}
@@ -116,7 +116,7 @@ func TestProbeFindsProcesses(t *testing.T) {
 	d := (&doctorRig{c.rig}).doctor(t)
 	d.Run(t.Context())
 	require.NotZero(t, d.Daemon)
-	box := sandbox.Find(t.Context(), d.Bin, "", nil)
+	box := sandbox.Find(t.Context(), d.Bin, "", d.Layout, nil)
 	box.Mounts = sandbox.Mounts(d.Layout, "work")
 	for who, row := range map[string]struct {
 		without, more []string

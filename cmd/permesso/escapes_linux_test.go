@@ -40,6 +40,7 @@ type escapeTargets struct {
 	Abstract, Loopback        string
 	SharedMemory              int    // a key, 0666
 	SharedFile                string // in /dev/shm, 0666
+	Key                       int    // in a keyring of the user that runs the test; every user may read and write it
 	Handle                    []byte // of the MAC key
 	HandleType                int32
 	Disk                      uint64 // the device that holds HOME
@@ -389,6 +390,7 @@ var childEscapes = map[string]func(q *escapeTargets) error{
 		}
 		return unix.PivotRoot("/tmp", "/tmp/old")
 	},
+	"nothing": func(*escapeTargets) error { return nil },
 	"remount": asRootOfItsOwn((*escapeTargets).remount),
 	"unmount": asRootOfItsOwn((*escapeTargets).unmount),
 }
@@ -600,9 +602,97 @@ func terminalEscapes() []escape {
 	}
 }
 
+// filterEscapes are what the kernel allows every user, without any capability.
+func filterEscapes() []escape {
+	const kind = "filter"
+	key := func(name string, f func(key int) error) escape {
+		return escape{kind: kind, name: name, try: func(q *escapeTargets) error { return f(q.Key) }}
+	}
+	// setID makes a program that runs as the agent's user, for whoever starts it on the host.
+	setID := func(name string, f func(path string) error) escape {
+		return escape{kind: kind, name: "a set-user-ID file by " + name, try: func(q *escapeTargets) error {
+			own := filepath.Join(q.Requests, ".tmp-set-id")
+			_ = os.Remove(own)
+			defer os.Remove(own)
+			return f(own)
+		}}
+	}
+	const mode = unix.S_ISUID | 0o755
+	existing := func(f func(path string) error) func(string) error {
+		return func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o755), f(path)) }
+	}
+	opened := func(flags int) func(string) error {
+		return func(path string) error {
+			fd, err := unix.Open(path, flags, mode)
+			if err != nil {
+				return err
+			}
+			return unix.Close(fd)
+		}
+	}
+	return []escape{
+		key("read a key of the host", func(key int) error {
+			_, err := unix.KeyctlBuffer(unix.KEYCTL_READ, key, make([]byte, 64), 64)
+			return err
+		}),
+		key("change a key of the host", func(key int) error {
+			_, err := unix.KeyctlBuffer(unix.KEYCTL_UPDATE, key, []byte("changed"), 7)
+			return err
+		}),
+		key("add a key to the user's keyring", func(int) error {
+			key, err := unix.AddKey("user", "permesso-escaped", []byte("x"), unix.KEY_SPEC_USER_KEYRING)
+			if err != nil {
+				return err
+			}
+			_, err = unix.KeyctlInt(unix.KEYCTL_UNLINK, key, unix.KEY_SPEC_USER_KEYRING, 0, 0)
+			return err
+		}),
+		{kind: kind, name: "request a key", try: func(q *escapeTargets) error {
+			return onThread(func() error {
+				if q.Control {
+					if _, err := unix.AddKey("user", "permesso-requested", []byte("x"), unix.KEY_SPEC_THREAD_KEYRING); err != nil {
+						return err
+					}
+				}
+				_, err := unix.RequestKey("user", "permesso-requested", "", 0)
+				return err
+			})
+		}},
+		setID("chmod", existing(func(path string) error { return unix.Chmod(path, mode) })),
+		setID("fchmod", existing(func(path string) error {
+			f, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			return unix.Fchmod(int(f.Fd()), mode)
+		})),
+		setID("fchmodat", existing(func(path string) error { return unix.Fchmodat(unix.AT_FDCWD, path, mode, 0) })),
+		setID("fchmodat2", existing(func(path string) error {
+			err := unix.Fchmodat(unix.AT_FDCWD, path, mode, unix.AT_SYMLINK_NOFOLLOW)
+			if errors.Is(err, unix.EOPNOTSUPP) { // a kernel before 6.6
+				err = unix.Fchmodat(unix.AT_FDCWD, path, mode, 0)
+			}
+			return err
+		})),
+		setID("creating it", opened(unix.O_CREAT|unix.O_WRONLY)),
+		setID("creating it without a name", func(path string) error { return opened(unix.O_TMPFILE | unix.O_WRONLY)(filepath.Dir(path)) }),
+		setID("mknod", func(path string) error { return unix.Mknod(path, unix.S_IFREG|mode, 0) }),
+		setID("chmod, for its group", existing(func(path string) error { return unix.Chmod(path, unix.S_ISGID|0o755) })),
+		{kind: kind, name: "capabilities in a user namespace by clone", try: inChild("nothing", unix.CLONE_NEWUSER)},
+		{kind: kind, name: "capabilities in a user namespace by unshare", try: func(*escapeTargets) error {
+			out, err := osexec.Command("/usr/bin/unshare", "--user", "--map-root-user", "/bin/true").CombinedOutput() // a process with threads may not
+			if err != nil && bytes.Contains(out, []byte("unshare failed: Operation not permitted")) {
+				return unix.EPERM
+			}
+			return err
+		}},
+	}
+}
+
 // escapes are all attempts. Those that end the gate come last.
 func escapes() []escape {
-	return slices.Concat(fileEscapes(), socketEscapes(), mountEscapes(), terminalEscapes(), processEscapes())
+	return slices.Concat(fileEscapes(), socketEscapes(), mountEscapes(), terminalEscapes(), filterEscapes(), processEscapes())
 }
 
 // inChild makes an attempt in another process of this program.

@@ -54,7 +54,12 @@ func (a *app) mountsCmd() *cobra.Command {
 				return err
 			}
 			list := sandbox.Mounts(h.Layout, ws)
-			text, err := list.Form(form)
+			if form == "bwrap" {
+				if err := sandbox.WriteFilter(h.Layout); err != nil {
+					return err
+				}
+			}
+			text, err := list.Form(form, h.Layout)
 			if err != nil {
 				return err
 			}

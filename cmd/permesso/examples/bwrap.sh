@@ -5,7 +5,8 @@
 #
 # It sees its own files (in /agent, read-only), the host's programs, an empty /tmp and the two folders of
 # WORKSPACE (default "default"): no network, and no variable, process or other file of the host. An agent that
-# calls its model needs more behind the printed arguments: --share-net --ro-bind /etc/ssl /etc/ssl and so on.
+# calls its model needs more behind the printed arguments:
+# --share-net --ro-bind /etc/resolv.conf /etc/resolv.conf --ro-bind /etc/ssl /etc/ssl
 set -eu
 
 agent=$1

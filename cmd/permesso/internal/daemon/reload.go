@@ -16,6 +16,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
 	"github.com/permesso-dev/permesso/watcher"
 )
 
@@ -216,6 +217,14 @@ func (s *server) admitAgents(cfg *config.Config) {
 				s.log.Warn().Str("ws", ws).EmbedObject(console.Advice{Err: err}).Msg(err.Error())
 			}
 		}
+	}
+}
+
+// writeFilter writes the filter of the agents' sandboxes. Without it none of them starts, and
+// the daemon goes on.
+func (s *server) writeFilter() {
+	if err := sandbox.WriteFilter(s.Layout); err != nil {
+		s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("write the filter failed")
 	}
 }
 

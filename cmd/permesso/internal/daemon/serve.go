@@ -179,6 +179,7 @@ func (s *server) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.admitAgents(s.Config)
+	s.writeFilter()
 	if s.keys, err = s.MakeKeys(); err != nil {
 		return err
 	}

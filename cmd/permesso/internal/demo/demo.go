@@ -171,7 +171,7 @@ func (s *demoSession) startGate(ctx context.Context, cancel context.CancelCauseF
 
 // run runs the agent and an approver.
 func (s *demoSession) run(ctx context.Context, cancel context.CancelCauseFunc) error {
-	box := sandbox.Find(ctx, s.bin, s.dir, sandbox.Mounts(s.h.Layout, demoWorkspace))
+	box := sandbox.Find(ctx, s.bin, s.dir, s.h.Layout, sandbox.Mounts(s.h.Layout, demoWorkspace))
 	s.printIntro(box)
 	k, err := s.h.LoadKeys()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net"
 	"os"
@@ -89,6 +90,7 @@ func (p *prober) tryAll() {
 	p.private()
 	p.process()
 	p.kernel()
+	p.filtered()
 	p.connect()
 	p.remountElsewhere()
 	p.remount("")
@@ -336,6 +338,24 @@ func (p *prober) kernel() {
 	p.tried("the kernel", "may make a device of the host's disk", err)
 }
 
+// filtered tries what the kernel allows every user, and the sandbox's filter must refuse.
+func (p *prober) filtered() {
+	const kind = "the filter"
+	_, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_USER_KEYRING, false)
+	p.tried(kind, "may reach the keys in the kernel's keyrings", err)
+	f, err := os.CreateTemp(p.Requests, ".tmp-probe-")
+	if err == nil {
+		err = errors.Join(unix.Fchmod(int(f.Fd()), unix.S_ISUID|0o600), f.Close())
+		os.Remove(f.Name())
+	}
+	p.tried(kind, "may make a program that runs as its user for others on the host", err)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "--version")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
+	p.tried(kind, "may have capabilities in a user namespace of its own", cmd.Run())
+}
+
 func (p *prober) connect() {
 	for _, path := range p.Sockets {
 		c, err := net.DialTimeout("unix", path, time.Second)
@@ -394,7 +414,14 @@ const (
 // checkMounts starts the sandbox of permesso mounts --bwrap for each workspace,
 // and in it a probe that tries what an agent must not do.
 func (d *Doctor) checkMounts(ctx context.Context) []Finding {
-	box := sandbox.Find(ctx, d.Bin, "", nil)
+	const cure = "permesso serve writes it when it starts; so does permesso mounts WORKSPACE --bwrap"
+	switch err := sandbox.CheckFilter(d.Layout); {
+	case errors.Is(err, fs.ErrNotExist):
+		return notice("sandbox not checked: there is no "+console.OneLine(d.Layout.Seccomp())+" yet", cure)
+	case err != nil:
+		return warning("sandbox not checked: "+console.OneLine(err.Error()), cure)
+	}
+	box := sandbox.Find(ctx, d.Bin, "", d.Layout, nil)
 	if box.Bwrap == "" {
 		return notice("sandbox not checked: "+console.OneLine(box.Why),
 			"apt-get install bubblewrap, or check your containers against permesso mounts WORKSPACE")
@@ -454,7 +481,7 @@ func (d *Doctor) tryMounts(ctx context.Context, box sandbox.Sandbox, ws string, 
 	r, err := d.Probe(ctx, box, ws, user)
 	if err != nil {
 		return in(ws, warning("sandbox probe as "+user.Who+" failed: "+console.OneLine(err.Error()),
-			"start it by hand: bwrap $(permesso mounts "+ws+" --bwrap) true"))
+			"start it by hand: eval \"bwrap $(permesso mounts "+ws+" --bwrap) true\""))
 	}
 	for kind, n := range r.Tried {
 		tried[kind] += n
@@ -494,7 +521,8 @@ func (d *Doctor) Probe(ctx context.Context, box sandbox.Sandbox, ws string, user
 		files, args = []*os.File{f}, append(args, "--perms", "0755", "--ro-bind-data", "3", program)
 		as.Credential = &syscall.Credential{Uid: uint32(user.UID), Gid: uint32(user.UID)}
 	}
-	cmd := exec.CommandContext(ctx, box.Bwrap, append(args, program, "doctor", "probe")...)
+	argv := box.Command(append(args, program, "doctor", "probe")...)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.ExtraFiles, cmd.SysProcAttr = files, as
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = bytes.NewReader(q), &out, &errs, time.Second

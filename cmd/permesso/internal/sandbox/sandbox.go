@@ -30,20 +30,21 @@ type Sandbox struct {
 	Why    string // why it is unusable
 	Bin    string // the permesso program on the host
 	dir    string // for temporary files
+	layout ipc.Layout
 	Mounts MountList
 }
 
-// Find checks whether bubblewrap is installed and works: some kernels and
-// containers forbid its namespaces.
-func Find(ctx context.Context, bin, dir string, mounts MountList) Sandbox {
-	s := Sandbox{Bin: bin, dir: dir, Mounts: mounts}
+// Find checks whether bubblewrap is installed and works, with the filter in HOME: some
+// kernels and containers forbid its namespaces.
+func Find(ctx context.Context, bin, dir string, l ipc.Layout, mounts MountList) Sandbox {
+	s := Sandbox{Bin: bin, dir: dir, layout: l, Mounts: mounts}
 	path, err := osexec.LookPath("bwrap")
 	if err != nil {
 		s.Why = "bubblewrap is not installed (apt-get install bubblewrap)"
 		return s
 	}
-	args := append(BwrapSystem(), "true")
-	if out, err := osexec.CommandContext(ctx, path, args...).CombinedOutput(); err != nil {
+	argv := s.command(path, append(BwrapSystem(), "true")...)
+	if out, err := osexec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput(); err != nil {
 		why, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 		s.Why = "bubblewrap fails on this host: " + why
 		return s
@@ -73,7 +74,7 @@ func BwrapSystem() []string {
 		"--clearenv", "--setenv", "PATH", AgentBin + ":/usr/local/bin:/usr/bin:/bin", "--setenv", "HOME", "/tmp",
 		"--ro-bind", "/usr", "/usr",
 	}
-	for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64"} {
+	for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives"} {
 		args = append(args, "--ro-bind-try", dir, dir)
 	}
 	args = append(args, "--tmpfs", "/tmp", "--proc", "/proc")
@@ -91,8 +92,7 @@ func (s Sandbox) Run(ctx context.Context, out io.Writer, script string) error {
 	p := exec.Program{Dir: s.dir, Stdout: out, Stderr: out}
 	script = "exec 2>&1\n" + script // one pipe keeps the order of the lines
 	if s.Bwrap != "" {
-		p.Argv = append([]string{s.Bwrap}, s.Mounts.Bwrap()...)
-		p.Argv = append(p.Argv, "--ro-bind", s.Bin, AgentBin+"/permesso", "/bin/sh", "-c", script)
+		p.Argv = s.Command(append(s.Mounts.Bwrap(), "--ro-bind", s.Bin, AgentBin+"/permesso", "/bin/sh", "-c", script)...)
 	} else {
 		path, err := s.unsandboxedPath()
 		if err != nil {
@@ -148,11 +148,12 @@ func Mounts(l ipc.Layout, ws string) MountList {
 }
 
 // Form formats a sandbox with the mounts for a program, as one line that a shell splits;
-// compose gets lines of YAML. "" is for people, and only the mounts.
-func (list MountList) Form(name string) (string, error) {
+// compose gets lines of YAML. "" is for people, and only the mounts. The line for bwrap
+// needs the filter in HOME: see WriteFilter.
+func (list MountList) Form(name string, l ipc.Layout) (string, error) {
 	switch name {
 	case "bwrap":
-		return ShellWords(list.Bwrap()), nil
+		return bwrapLine(l, list.Bwrap()), nil
 	case "docker":
 		// An empty --pid is Docker's only word for a PID namespace of its own, and overrides an
 		// earlier one. Docker's --mount has no nosuid, and no-new-privileges does the same.
@@ -173,7 +174,7 @@ func (list MountList) Form(name string) (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// Bwrap returns the arguments of bubblewrap for a whole sandbox.
+// Bwrap returns the arguments of bubblewrap for a whole sandbox, but for its filter.
 func (list MountList) Bwrap() []string { return append(BwrapSystem(), list.Binds()...) }
 
 // Binds returns the arguments of bubblewrap for the mounts alone.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/permesso-dev/permesso/approval/exec"
+	"github.com/permesso-dev/permesso/ipc"
 )
 
 func TestMain(m *testing.M) {
@@ -29,8 +30,17 @@ func TestMain(m *testing.M) {
 
 // runAgent runs an agent that never ends. Its command line contains dir.
 func runAgent(ctx context.Context, dir string) error {
-	s := Find(ctx, "/bin/true", dir, nil)
+	s := Find(ctx, "/bin/true", dir, ipc.Layout{Home: dir}, nil)
 	return s.Run(ctx, io.Discard, "sleep 1000 # "+dir)
+}
+
+// withFilter returns a sandbox whose filter is in dir.
+func withFilter(t *testing.T, dir string) Sandbox {
+	l := ipc.Layout{Home: dir}
+	require.NoError(t, WriteFilter(l))
+	s := Find(t.Context(), "/bin/true", dir, l, nil)
+	require.Empty(t, s.Why)
+	return s
 }
 
 // kills is the number of kills: a few, or many in the long form.
@@ -59,7 +69,7 @@ func agents(t *testing.T, dir string) (pids []int) {
 func TestNoAgentOutlivesRun(t *testing.T) {
 	for range kills() {
 		dir := t.TempDir()
-		s := Find(t.Context(), "/bin/true", dir, nil)
+		s := withFilter(t, dir)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(12_000))*time.Microsecond)
 		require.Error(t, s.Run(ctx, io.Discard, "sleep 1000 # "+dir))
 		cancel()
@@ -71,6 +81,7 @@ func TestNoAgentOutlivesRun(t *testing.T) {
 func TestNoAgentOutlivesItsProgram(t *testing.T) {
 	for range kills() {
 		dir := t.TempDir()
+		withFilter(t, dir)
 		cmd := osexec.Command("/proc/self/exe", "run-agent", dir)
 		require.NoError(t, cmd.Start())
 		time.Sleep(time.Duration(rand.IntN(60_000)) * time.Microsecond) // the moment of the kill

@@ -294,6 +294,9 @@ func initHome(a *console.Console, says io.Writer) (*home.Home, error) {
 	if _, err := h.MakeKeys(); err != nil {
 		return nil, err
 	}
+	if err := sandbox.WriteFilter(h.Layout); err != nil {
+		return nil, err
+	}
 	did := "created"
 	if notYet == nil {
 		did = "kept   "
@@ -331,7 +334,7 @@ func printNext(a *console.Console, h *home.Home, ws, kind string) error {
 		b.WriteString("\nWithout a sandbox, an agent that runs as your user can approve its own requests. Run it at least as another\n" +
 			"user, with these two folders:\n  " + list[0].Source + "\n  " + list[1].Source + "\n")
 	default:
-		text, err := list.Form(kind)
+		text, err := list.Form(kind, h.Layout)
 		if err != nil {
 			return err
 		}

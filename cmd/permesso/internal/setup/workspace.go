@@ -41,7 +41,7 @@ func AddWorkspace(a *console.Console, w config.NewWorkspace) error {
 		return err
 	}
 	list := sandbox.Mounts(h.Layout, w.Name)
-	text, err := list.Form("")
+	text, err := list.Form("", h.Layout)
 	if err != nil {
 		return err
 	}
