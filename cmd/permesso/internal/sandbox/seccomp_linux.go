@@ -91,8 +91,12 @@ func unlessBits(bits uint32) []bpf.Instruction {
 
 func program() []bpf.Instruction {
 	list := []bpf.Instruction{
-		load(callArch), bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipTrue: 1}, absent,
-		load(callNumber), bpf.JumpIf{Cond: bpf.JumpLessThan, Val: firstForeign, SkipTrue: 1}, absent,
+		load(callArch),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipTrue: 1},
+		absent,
+		load(callNumber),
+		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: firstForeign, SkipTrue: 1},
+		absent,
 	}
 	add := func(more []bpf.Instruction) { list = append(list, more...) }
 	for _, call := range slices.Concat(refused, oldRefused) {
