@@ -40,8 +40,8 @@ type budgetModel struct {
 	r       *rand.Rand
 	budget  int64
 	due     int64 // what may be there beyond it: of a larger budget, and of outcomes, since the last sweep
-	n       int // ids so far
-	output  int // bytes of the next run's
+	n       int   // ids so far
+	output  int   // bytes of the next run's
 	settled map[approval.Key]*settledDoc
 	gone    []approval.Key // pruned or removed
 	waiting []approval.Key // pending
