@@ -107,6 +107,23 @@ func TestRefusedRequestNamesFewSecrets(t *testing.T) {
 	}
 }
 
+// A path of a refused request may be as long as the request: where it leads is not kept.
+func TestRefusedRequestKeepsNoPath(t *testing.T) {
+	opens := gatetest.Tools()["run"]
+	opens.Name, opens.Args = "opens", map[string]approval.Argument{"text": {Type: "path"}}
+	h, k := newRig(t, options{
+		inline: true, tools: map[string]approval.Tool{"opens": opens},
+		rules: []policy.Rule{{Name: "opens", Tool: policy.Names{"opens"}, Outcome: approval.Deny, Reason: "no"}},
+	}), key(1)
+	resolved := 0
+	h.Policy.Resolve = func(path string) (string, error) { resolved++; return "/elsewhere" + path, nil }
+	h.writeRequest(k, request(k, "opens", `{"text":"/`+strings.Repeat(payload, 1000)+`"}`))
+	h.step(k)
+	require.Equal(t, approval.StatusAutoRejected, h.status(k))
+	require.NotZero(t, resolved)
+	require.NotContains(t, string(h.read(approval.DocRecord, k)), payload)
+}
+
 // What a refused request was about is still known, and its response has what any other has.
 func TestRefusedRequestKeepsItsOutline(t *testing.T) {
 	h, k := newRig(t, options{inline: true}), key(1)
