@@ -318,7 +318,6 @@ func (s *server) logStart() {
 	if err := s.audit.Sync(); err != nil { // creates the log for readers
 		s.log.Error().Err(err).EmbedObject(console.Advice{Err: err}).Msg("sync audit log failed")
 	}
-	s.log.Info().Str("home", s.Layout.Home).Int("workspaces", len(s.Config.Workspaces)).Int("unfinished", len(s.pending)).Msg("serving")
 }
 
 // errHomeGone means that the home is no longer the one that we locked.
@@ -338,6 +337,7 @@ func (s *server) run(ctx context.Context) error {
 		return err
 	}
 	defer closeAll(parts)
+	s.log.Info().Str("home", s.Layout.Home).Int("workspaces", len(s.Config.Workspaces)).Int("unfinished", len(s.pending)).Msg("serving")
 	parts = append(parts, part{run: s.watcher.Run})
 	var wg sync.WaitGroup
 	errs := make(chan error, len(parts)+1)
