@@ -608,7 +608,7 @@ func filterEscapes() []escape {
 	key := func(name string, f func(key int) error) escape {
 		return escape{kind: kind, name: name, try: func(q *escapeTargets) error { return f(q.Key) }}
 	}
-	// setID makes a program that runs as the agent's user, for whoever starts it on the host.
+	// setID makes a program that runs as the agent's user, for each one who starts it on the host.
 	setID := func(name string, f func(path string) error) escape {
 		return escape{kind: kind, name: "a set-user-ID file by " + name, try: func(q *escapeTargets) error {
 			own := filepath.Join(q.Requests, ".tmp-set-id")

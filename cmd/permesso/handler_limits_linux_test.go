@@ -66,9 +66,10 @@ outcome = "allow"
 	}
 	ended := map[string]chan *approval.Response{}
 	for tool := range bombs {
-		ended[tool] = make(chan *approval.Response, 1)
+		end := make(chan *approval.Response, 1)
+		ended[tool] = end
 		go func() {
-			ended[tool] <- ask(h.agent, tool, `{"max_memory":"1TiB","max_processes":"100000"}`)
+			end <- ask(h.agent, tool, `{"max_memory":"1TiB","max_processes":"100000"}`)
 		}()
 	}
 	for tool, want := range bombs {

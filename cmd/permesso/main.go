@@ -21,7 +21,7 @@
 // line; log_format overrides that. These are the keys, the first three in every line:
 //
 //	level time message ws id tool status by via err
-//	home workspaces keys runs path failures per_second left file sha256
+//	home workspaces unfinished runs path failures per_second left file sha256
 //
 // Apart from the request's id, the log holds no arguments, text or names from
 // an agent. Deceptive characters are written as \u escapes.

@@ -171,6 +171,9 @@ func (s *demoSession) startGate(ctx context.Context, cancel context.CancelCauseF
 
 // run runs the agent and an approver.
 func (s *demoSession) run(ctx context.Context, cancel context.CancelCauseFunc) error {
+	if err := sandbox.WriteFilter(s.h.Layout); err != nil {
+		return err
+	}
 	box := sandbox.Find(ctx, s.bin, s.dir, s.h.Layout, sandbox.Mounts(s.h.Layout, demoWorkspace))
 	s.printIntro(box)
 	k, err := s.h.LoadKeys()

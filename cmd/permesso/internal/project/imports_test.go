@@ -110,7 +110,7 @@ var plan = []rule{
 	{console, []string{allParts}},
 	{home, []string{allParts, "cmd/permesso/config", console}},
 	{control, []string{allParts, "cmd/permesso/config", console, home}},
-	{daemon, []string{allParts, "cmd/permesso/config", console, home, control}},
+	{daemon, []string{allParts, "cmd/permesso/config", console, home, control, sandbox}},
 	{doctor, []string{allParts, "cmd/permesso/config", console, home, sandbox}},
 	{setup, []string{allParts, "cmd/permesso/config", console, home, sandbox, daemon}},
 	{desktop, []string{"approval", "chat", home}},
@@ -118,7 +118,7 @@ var plan = []rule{
 	{demo, []string{allParts, console, home, daemon, sandbox}},
 	{hometest, []string{"approval", home}}, // test support: fills a home
 	{"approval/gate/gatetest", []string{"approval", "approval/gate", "ipc", "security/audit", "security/policy", "security/receipt", "security/seal", "watcher"}}, // test support: a gate in a temporary folder
-	{sandbox, []string{"approval/exec", "ipc", "ipc/client", console}},
+	{sandbox, []string{"approval/exec", "approval/hints", "ipc", "ipc/client", console}},
 	{"cmd/permesso/internal/project", nil}, // tests about the whole tree
 	{"cmd/permesso/config", []string{"approval", "approval/exec", "chat", "security/policy"}},
 	{"cmd/permesso/internal/bench", nil},     // benchmarks only
