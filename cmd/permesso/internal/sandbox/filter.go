@@ -66,7 +66,7 @@ func writeFilter(l ipc.Layout, home fs.FileInfo) error {
 	if st, ok := home.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 { // HOME stays its owner's
 		err = errors.Join(err, f.Chown(int(st.Uid), int(st.Gid)))
 	}
-	err = errors.Join(err, f.Chmod(filterMode), f.Sync(), f.Close())
+	err = errors.Join(err, f.Chmod(filterMode), f.Close()) // lost with the power, it is written again at the next start
 	if err == nil {
 		err = os.Rename(f.Name(), l.Seccomp())
 	}
