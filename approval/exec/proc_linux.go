@@ -234,7 +234,7 @@ func killAll(list func() []int) {
 // dead. They are not the daemon's children, so each is addressed by a pidfd: its
 // number may be reused. They are stopped first, because a stopped one starts no other.
 func killMarked[V any](marks map[string]V) {
-	for range 100 { // more than it can stop at once are left for the next round
+	for range 10 { // more than it can stop at once are left for the next round
 		stopped := stopMarked(marks)
 		for _, fd := range stopped {
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
