@@ -3,6 +3,7 @@ package exec
 import (
 	"maps"
 	"os"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -19,6 +20,12 @@ const (
 	spareTasks = 1000
 	// heldEvery is how many measurements pass between two that look for files in memory.
 	heldEvery = 10
+	// patience is how long a measurement waits for a value that another process can hold up,
+	// see background.
+	patience = watchInterval
+	// unreadable is how long the memory of a run may be more than its limit, if pages that
+	// processes share are counted as often as they are shared, and not be known better.
+	unreadable = 10 * time.Second
 	// ownTasks is how many threads the daemon and the supervisor can start when a run has
 	// reached the limit of its user.
 	ownTasks = 32
@@ -30,7 +37,9 @@ const (
 // watch measures the runs as long as there are any. It holds the lock only to copy the
 // list and to begin a kill.
 func (w *supervisor) watch() {
-	m := &meter{groups: w.groups, now: w.now}
+	runtime.LockOSThread()
+	atOnce()
+	m := &meter{groups: w.groups, now: w.now, exact: overMemoryOf}
 	for range w.started {
 		for w.checkRuns(m) {
 			time.Sleep(watchInterval)
@@ -42,6 +51,13 @@ func (w *supervisor) watch() {
 // have ended. It returns false if there is no run.
 func (w *supervisor) checkRuns(m *meter) bool {
 	jobs, over := m.measure()
+	for _, j := range jobs {
+		if j.cgroup != "" && over[j] != "" && !j.ended.Load() {
+			j.exceeds(over[j])
+			killCgroup(j.cgroup)
+		}
+	}
+	quiet := w.births.TryLock() // beside a bomb, a command starts slowly
 	w.mu.Lock()
 	var growing []*job
 	orphans := sync.OnceValue(children)
@@ -49,24 +65,33 @@ func (w *supervisor) checkRuns(m *meter) bool {
 		if w.jobs[j.pid] != j {
 			continue
 		}
-		if !j.ended.Load() && j.over == "" {
-			j.over = over[j]
+		before := j.limit()
+		if !j.ended.Load() && over[j] != "" {
+			j.exceeds(over[j])
 		}
 		if j.ended.Load() {
-			w.settle(j, orphans) // it may have waited for a process that is not a child
-		} else if j.over != "" {
+			if quiet {
+				w.settle(j, orphans) // it may have waited for a process that is not a child
+			}
+		} else if before != "" { // killAll was first: it finds processes by their parents
 			j.kill()
 		}
-		if j.cgroup == "" && (j.ended.Load() || j.over != "") {
+		if j.cgroup == "" && (j.ended.Load() || j.limit() != "") {
 			growing = append(growing, j)
 		}
 	}
 	left := len(w.jobs)
 	w.mu.Unlock()
+	if quiet {
+		w.births.Unlock()
+	}
 	if over[nil] != "" {
 		growing = append(growing, nil)
 	}
 	for _, j := range growing {
+		if j != nil && !j.ended.Load() {
+			killAll(func() []int { return append(below(j.pid), j.pid) })
+		}
 		killAll(func() []int {
 			_, members := m.members()
 			return pidsOf(members[j])
@@ -75,15 +100,19 @@ func (w *supervisor) checkRuns(m *meter) bool {
 	return left > 0
 }
 
-// now returns the runs and the children of this process at one moment: a command that is being
-// started has no mark yet, and would be taken for what another run abandoned.
-func (w *supervisor) now() (jobs map[int]*job, pids []int) {
+// now returns the runs and the children of this process. While a command is being started, the
+// children may be one more: it has no mark yet, and would be taken for what another run abandoned.
+func (w *supervisor) now() (jobs map[int]*job, pids []int, starting bool) {
+	starting = !w.births.TryLock()
+	if !starting {
+		defer w.births.Unlock()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.groups.runs == "" {
 		pids = childrenOf(os.Getpid())
 	}
-	return maps.Clone(w.jobs), pids
+	return maps.Clone(w.jobs), pids, starting
 }
 
 // kill begins the end of a run: settle completes it.
@@ -94,12 +123,25 @@ func (j *job) kill() {
 	_ = unix.Kill(-j.pid, unix.SIGKILL)
 }
 
+// exceeds marks a run as over a limit. The first one stays.
+func (j *job) exceeds(limit string) { j.over.CompareAndSwap(nil, &limit) }
+
+// limit is the limit that a run is over, or "".
+func (j *job) limit() string {
+	if p := j.over.Load(); p != nil {
+		return *p
+	}
+	return ""
+}
+
 // meter measures runs.
 type meter struct {
 	groups *cgroups
-	now    func() (jobs map[int]*job, children []int)
+	now    func() (jobs map[int]*job, children []int, starting bool)
 	known  map[int]owned // without cgroups: the processes at the last time
 	count  int           // measurements
+	memory background[*job, bool]
+	exact  func(limit int64, list []proc) bool // whether they are over a limit of memory
 }
 
 // owned is a process whose run is known.
@@ -112,11 +154,7 @@ type owned struct {
 func (m *meter) measure() (jobs map[int]*job, over map[*job]string) {
 	jobs, members := m.members()
 	m.count++
-	held := heldMemory
-	if m.count%heldEvery != 0 {
-		held = func([]proc) int64 { return 0 }
-	}
-	over = map[*job]string{nil: overOf(largest(jobs), members[nil], held)}
+	over = map[*job]string{nil: m.overOf(nil, largest(jobs), members[nil])}
 	for _, j := range jobs {
 		switch {
 		case j.ended.Load() || j.memory == 0 && j.tasks == 0:
@@ -128,9 +166,9 @@ func (m *meter) measure() (jobs map[int]*job, over map[*job]string) {
 				over[j] = overTasks
 				continue
 			}
-			over[j] = overOf(j, readAll(pids), held)
+			over[j] = m.overOf(j, j, readAll(pids))
 		default:
-			over[j] = overOf(j, members[j], held)
+			over[j] = m.overOf(j, j, members[j])
 		}
 	}
 	return jobs, over
@@ -148,41 +186,54 @@ func largest(jobs map[int]*job) *job {
 // members finds the processes of each run without cgroups: the command, what is below it,
 // and what it abandoned. Those of nil may be of any run.
 func (m *meter) members() (jobs map[int]*job, found map[*job][]proc) {
-	jobs, pids := m.now()
+	jobs, pids, starting := m.now()
 	found, known := map[*job][]proc{}, map[int]owned{}
 	for _, p := range readAll(pids) {
-		j := m.ownerOf(p, jobs)
+		j, certain := m.certainOwnerOf(p, jobs)
+		if !certain && starting {
+			continue // perhaps the one that is being started
+		}
+		sure := certain
+		if !certain {
+			j, sure = m.markedOwnerOf(p, jobs)
+		}
 		for _, p := range append(readAll(below(p.pid)), p) {
 			found[j] = append(found[j], p)
-			known[p.pid] = owned{j, p.started}
+			if sure {
+				known[p.pid] = owned{j, p.started}
+			}
 		}
 	}
 	m.known = known
 	return jobs, found
 }
 
-// ownerOf is the run of a child of the supervisor, or nil if there is no telling: it left
-// its session and cleared its environment before it was seen, and there are several runs.
-func (m *meter) ownerOf(p proc, jobs map[int]*job) *job {
+// certainOwnerOf is the run of a child of the supervisor, or nil if there is no telling since it
+// was seen first, if it can be told without its mark.
+func (m *meter) certainOwnerOf(p proc, jobs map[int]*job) (owner *job, certain bool) {
 	if j := jobs[p.pid]; j != nil && !j.ended.Load() {
-		return j
+		return j, true
 	}
 	if before, ok := m.known[p.pid]; ok && before.started == p.started {
 		if before.job == nil || jobs[before.job.pid] != before.job {
-			return nil // as before, or its run has ended
+			return nil, true // as before, or its run has ended
 		}
-		return before.job
+		return before.job, true
 	}
-	if j := jobs[p.session]; j != nil {
-		return j
-	}
-	mark := markOf(p)
+	j := jobs[p.session]
+	return j, j != nil
+}
+
+// markedOwnerOf is nil if the process left its session and cleared its environment before it
+// was seen, and there are several runs. It is not sure if the mark could not be read yet.
+func (m *meter) markedOwnerOf(p proc, jobs map[int]*job) (owner *job, sure bool) {
+	mark, waited := markOf(p)
 	for _, j := range jobs {
 		if j.mark == mark || mark == "" && len(jobs) == 1 {
-			return j
+			return j, waited == 0
 		}
 	}
-	return nil
+	return nil, waited == 0
 }
 
 // below lists the descendants of a process.
@@ -213,35 +264,46 @@ func readAll(pids []int) []proc {
 }
 
 // overOf is the limit that the processes of a run are over, or "". Pages that processes
-// share are counted once, but only if the sum that is fast to read is over the limit. held
-// is the memory of files that they hold open.
-func overOf(j *job, list []proc, held func([]proc) int64) string {
-	var tasks int
-	var memory int64
+// share are counted once, but only if the sum that is fast to read is over the limit.
+func (m *meter) overOf(key, limits *job, list []proc) string {
+	tasks, memory := 0, sumOf(list)
 	for _, p := range list {
 		tasks += p.threads
-		memory += p.memory
 	}
-	if j.tasks > 0 && tasks > j.tasks {
+	if limits.tasks > 0 && tasks > limits.tasks {
 		return overTasks
 	}
-	if j.memory == 0 {
+	if limits.memory == 0 || len(list) == 0 || memory <= limits.memory && m.count%heldEvery != 0 {
 		return ""
 	}
-	files := held(list)
-	if memory+files <= j.memory {
-		return ""
+	exact, waited := m.memory.get(key, func() bool { return m.exact(limits.memory, list) })
+	if exact || waited > unreadable && memory > limits.memory {
+		return overMemory
 	}
-	var shared int64 // those of the files that are mapped, too
-	memory = 0
+	return ""
+}
+
+// sumOf counts pages that processes share as often as they are shared.
+func sumOf(list []proc) (memory int64) {
+	for _, p := range list {
+		memory += p.memory
+	}
+	return memory
+}
+
+// overMemoryOf says whether processes have more memory than a limit, with the files that they
+// hold open.
+func overMemoryOf(limit int64, list []proc) bool {
+	files := heldMemory(list)
+	if sumOf(list)+files <= limit {
+		return false
+	}
+	var memory, shared int64 // those of the files that are mapped, too
 	for _, p := range list {
 		all, shmem := p.readMemory()
 		memory, shared = memory+all-shmem, shared+shmem
 	}
-	if memory+max(shared, files) > j.memory {
-		return overMemory
-	}
-	return ""
+	return memory+max(shared, files) > limit
 }
 
 // precedence is the priority of the supervisor, which is higher than that of commands if it
@@ -267,6 +329,15 @@ func (p *precedence) take() {
 			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, highest)
 		}
 	}
+}
+
+// atOnce schedules this thread before all that have a priority, if it may (root): beside
+// thousands of sessions that compute, the highest priority is a few percent of a core. What it
+// starts does not inherit that.
+func atOnce() {
+	_ = unix.SchedSetAttr(0, &unix.SchedAttr{
+		Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1, Flags: unix.SCHED_FLAG_RESET_ON_FORK,
+	}, 0)
 }
 
 // lend gives this thread the priority of commands, which what it starts inherits, until the

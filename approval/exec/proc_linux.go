@@ -181,10 +181,24 @@ func killTree(root int) int {
 	return killed
 }
 
+// processID identifies a process: numbers are reused.
+type processID struct {
+	pid     int
+	started string
+}
+
+func (p proc) id() processID { return processID{p.pid, p.started} }
+
+var marks background[processID, string]
+
 // markOf is the mark of a process's run, or "": the name of its cgroup, or the mark in its
-// environment at its last exec. During an exec the environment is briefly empty, so an
-// empty one is read again.
-func markOf(p proc) string {
+// environment at its last exec. If it waited, the mark is not known yet.
+func markOf(p proc) (mark string, waited time.Duration) {
+	return marks.get(p.id(), func() string { return readMark(p) })
+}
+
+// readMark reads again what is empty: during an exec the environment is, briefly.
+func readMark(p proc) string {
 	b, _ := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/cgroup")
 	if _, below, ok := strings.Cut(cgroupIn(string(b)), "/"+runsPrefix); ok {
 		if parts := strings.Split(below, "/"); len(parts) > 1 {
@@ -233,9 +247,9 @@ func killAll(list func() []int) {
 // killMarked kills every process with one of the marks, and returns when they are
 // dead. They are not the daemon's children, so each is addressed by a pidfd: its
 // number may be reused. They are stopped first, because a stopped one starts no other.
-func killMarked[V any](marks map[string]V) {
+func killMarked[V any](marked map[string]V) {
 	for range 10 { // more than it can stop at once are left for the next round
-		stopped := stopMarked(marks)
+		stopped, unknown := stopMarked(marked)
 		for _, fd := range stopped {
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 		}
@@ -243,41 +257,46 @@ func killMarked[V any](marks map[string]V) {
 			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(time.Second/time.Millisecond))
 			_ = unix.Close(fd)
 		}
-		if len(stopped) == 0 {
+		if len(stopped) == 0 && !unknown {
 			return
 		}
 	}
 }
 
 // stopMarked stops every process with one of the marks, and those that they start
-// meanwhile. It returns pidfds.
-func stopMarked[V any](marks map[string]V) (fds []int) {
-	type process struct {
-		pid     int
-		started string
-	}
-	stopped := map[process]bool{}
+// meanwhile. It returns pidfds, and whether there is a process whose mark is not known.
+func stopMarked[V any](marked map[string]V) (fds []int, unknown bool) {
+	stopped := map[processID]bool{}
 	for range 100 {
 		before := len(fds)
+		unknown = false
 		for _, p := range processes() {
-			is := process{p.pid, p.started}
-			if _, ok := marks[markOf(p)]; !ok || stopped[is] {
+			if stopped[p.id()] {
+				continue
+			}
+			mark, waited := markOf(p)
+			unknown = unknown || waited > 0
+			if _, ok := marked[mark]; !ok {
 				continue
 			}
 			fd, err := unix.PidfdOpen(p.pid, 0)
 			if err != nil {
 				continue
 			}
-			if _, ok := marks[markOf(p)]; !ok || unix.PidfdSendSignal(fd, unix.SIGSTOP, nil, 0) != nil {
+			// Still this process, not another one with its number.
+			if now, ok := readProc(p.pid); !ok || now.id() != p.id() || unix.PidfdSendSignal(fd, unix.SIGSTOP, nil, 0) != nil {
 				_ = unix.Close(fd)
 				continue
 			}
-			stopped[is] = true
+			stopped[p.id()] = true
 			fds = append(fds, fd)
 		}
-		if len(fds) == before {
+		if len(fds) == before && !unknown {
 			break
 		}
+		if len(fds) == before {
+			time.Sleep(patience)
+		}
 	}
-	return fds
+	return fds, unknown
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -117,10 +118,12 @@ func keepDescriptors() error {
 	return nil
 }
 
-// supervisor is the state of the supervisor process. Its lock is held while a child
-// is started, so that no child is reaped before it is known.
+// supervisor is the state of the supervisor process.
 type supervisor struct {
 	groups *cgroups
+	// births is held while a child is started, so that no child is reaped before it is known.
+	// That takes seconds if the child gets no CPU. mu, the inner lock, is held for moments only.
+	births sync.Mutex
 
 	mu     sync.Mutex
 	jobs   map[int]*job       // by the command's pid, which is also its group and session
@@ -138,12 +141,12 @@ type job struct {
 	dir    string // to be removed if the daemon is gone, or ""
 	memory int64  // its limits, 0: none
 	tasks  int
-	cgroup string      // its folder, or ""
-	said   *os.File    // why a command that joined its cgroup was not started, or nil
-	over   string      // the limit that it is over, or ""
-	ended  atomic.Bool // the command itself has ended and is reaped
-	empty  bool        // its group is empty, and the number may be reused
-	left   int         // members that cannot be killed
+	cgroup string                 // its folder, or ""
+	said   *os.File               // why a command that joined its cgroup was not started, or nil
+	over   atomic.Pointer[string] // the limit that it is over, see limit
+	ended  atomic.Bool            // the command itself has ended and is reaped
+	empty  bool                   // its group is empty, and the number may be reused
+	left   int                    // members that cannot be killed
 	state  unix.WaitStatus
 }
 
@@ -207,8 +210,8 @@ func (w *supervisor) run(fields []string, fds []int) {
 		}
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.births.Lock()
+	defer w.births.Unlock()
 	j, err := w.spawn(s, fds)
 	if err != nil {
 		report(msgFailed, s.mark, fmt.Sprintf("start %s: %v", s.path, err))
@@ -217,7 +220,9 @@ func (w *supervisor) run(fields []string, fds []int) {
 	if s.temp {
 		j.dir = s.dir
 	}
+	w.mu.Lock()
 	w.jobs[j.pid] = j
+	w.mu.Unlock()
 	signalTo(w.spawned)
 	signalTo(w.started)
 }
@@ -284,6 +289,8 @@ const batch = 500
 
 // reapFrom reaps a dead child, and others that are dead.
 func (w *supervisor) reapFrom(pid int) {
+	w.births.Lock()
+	defer w.births.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for range batch {
@@ -346,8 +353,8 @@ func (w *supervisor) settle(j *job, orphans func() []proc) {
 		return
 	}
 	if j.cgroup != "" {
-		if w.groups.kernel && j.over == "" {
-			j.over = enforced(j.cgroup)
+		if limit := enforced(j.cgroup); w.groups.kernel && limit != "" {
+			j.exceeds(limit)
 		}
 		if removeCgroup(j.cgroup) != nil {
 			return // the kernel is not done with it: watch comes back
@@ -358,7 +365,7 @@ func (w *supervisor) settle(j *job, orphans func() []proc) {
 		report(msgFailed, j.mark, why)
 		return
 	}
-	report(msgExit, j.mark, statusText(j.state), strconv.Itoa(j.left+left), j.over)
+	report(msgExit, j.mark, statusText(j.state), strconv.Itoa(j.left+left), j.limit())
 }
 
 // notStarted is why a command that has ended was not executed, or "".
@@ -375,7 +382,14 @@ func (j *job) notStarted() string {
 // and those that cannot be killed. Their children are found after their death.
 func (w *supervisor) killStrays(j *job, orphans func() []proc) (waiting, left int) {
 	for _, p := range orphans() {
-		if w.jobs[p.pid] != nil && !w.jobs[p.pid].ended.Load() || !w.belongs(p, j) {
+		if w.jobs[p.pid] != nil && !w.jobs[p.pid].ended.Load() {
+			continue
+		}
+		belongs, sure := w.belongs(p, j)
+		if !sure {
+			waiting++
+		}
+		if !belongs {
 			continue
 		}
 		switch err := unix.Kill(p.pid, unix.SIGKILL); err {
@@ -388,19 +402,27 @@ func (w *supervisor) killStrays(j *job, orphans func() []proc) (waiting, left in
 	return waiting, left
 }
 
+// unknownFor is how long a run that has ended waits for the mark of an abandoned process.
+const unknownFor = time.Second
+
 // belongs says whether to kill an abandoned process with j. Its session or its mark
-// identifies its run. Without either it is killed with the last of its candidates.
-func (w *supervisor) belongs(p proc, j *job) bool {
+// identifies its run. Without either it is killed with the last of its candidates. It is not
+// sure if the mark could not be read yet.
+func (w *supervisor) belongs(p proc, j *job) (belongs, sure bool) {
 	if owner := w.jobs[p.session]; owner != nil {
-		return owner == j
+		return owner == j, true
 	}
-	if mark := markOf(p); mark != "" {
+	mark, waited := markOf(p)
+	if mark != "" {
 		for _, other := range w.jobs {
 			if other != j && other.mark == mark {
-				return false
+				return false, true
 			}
 		}
-		return true // of j, or of a run that has ended
+		return true, true // of j, or of a run that has ended
+	}
+	if waited > 0 && waited < unknownFor {
+		return false, false
 	}
 	s := w.strays[p.pid]
 	if s == nil {
@@ -411,11 +433,12 @@ func (w *supervisor) belongs(p proc, j *job) bool {
 		w.strays[p.pid] = s
 	}
 	delete(s, j)
-	return len(s) == 0
+	return len(s) == 0, true
 }
 
 // end kills everything and exits when the daemon is gone.
 func (w *supervisor) end() {
+	w.births.Lock()
 	w.mu.Lock() // never unlocked: nothing may be started or reported any more
 	if w.groups.runs != "" {
 		killCgroup(w.groups.runs)
