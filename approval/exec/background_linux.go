@@ -8,7 +8,7 @@ import (
 // background reads values that another process can hold up. The kernel reads a process's
 // environment, and its memory in detail, only while that process is not changing its memory.
 // One that was interrupted while it forks may have no CPU for a minute among thousands that
-// compute, and whoever waits for it waits as long, at any priority.
+// compute. A reader waits as long, at any priority.
 type background[K comparable, V any] struct {
 	mu       sync.Mutex
 	readings map[K]*reading[V]
@@ -23,7 +23,7 @@ type reading[V any] struct {
 }
 
 const (
-	// kept is how long a value is kept that nobody has asked for since it was there.
+	// kept is how long a value is kept that was not asked for since it was there.
 	kept = time.Second
 	// maxWaited is how many values are waited for, and maxReading how many are read at a time.
 	maxWaited, maxReading = 8, 64
