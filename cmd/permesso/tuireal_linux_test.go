@@ -234,7 +234,7 @@ func (r *keyRun) advance() (done bool) {
 		text, literal := strings.CutPrefix(s.keys, "'")
 		if !r.pressed.IsZero() && s.again == 0 {
 			r.lost++
-			require.LessOrEqual(r.t, r.lost, maxLost, "%+v", s)
+			require.LessOrEqual(r.t, r.lost, maxLost, "%+v in\n%s", s, strings.Join(rows, "\n"))
 			if literal {
 				r.press("C-u")
 			}
@@ -474,8 +474,10 @@ func TestTUIResizeInTmux(t *testing.T) {
 	h.serve()
 	id := h.ask(askPost)
 	h.awaitPending("home", id)
+	next := h.ask(askSay)
+	h.awaitPending("home", next)
 	p := h.inTmux(t, paneSizes[0], h.tuiLine())[0]
-	p.do(keyStep{keys: "Enter", on: "Enter open", gives: "q back"}, onCard("a", "This cannot be undone"), typed("approve"))
+	p.do(keyStep{keys: "Enter", on: "1 of 2", gives: "q back"}, onCard("a", "This cannot be undone"), typed("approve"))
 	decision := filepath.Join(h.layout.Decisions("home"), id+".json")
 	for _, size := range [][2]int{{40, 20}, {120, 50}, {33, 16}, {80, 24}, {40, 20}} {
 		began := time.Now()
@@ -497,16 +499,14 @@ func TestTUIResizeInTmux(t *testing.T) {
 	p.do(entered("approved"))
 	require.Equal(t, approval.StatusApproved, h.response(id).Status)
 
-	id = h.ask(askSay)
-	h.awaitPending("home", id)
 	p.do(keyStep{keys: "n", gives: "a approve"}, toEnd, onCard("w", "Always: say with any arguments"))
 	p.resize(paneSizes[0])
 	p.awaitThat("the sentence", func(rows []string) bool {
 		return strings.Contains(unwrapped(rows), "Always: say with any arguments in home, 90 days.")
 	})
 	p.do(entered("approved"))
-	h.response(id)
-	require.Contains(t, h.decisionOf(id), `"scope":"always"`)
+	h.response(next)
+	require.Contains(t, h.decisionOf(next), `"scope":"always"`)
 }
 
 // colorsOf are the parameters of colors in a screen with its attributes.
