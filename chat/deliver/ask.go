@@ -202,9 +202,9 @@ func (s *session) syncCopy(ctx context.Context, k approval.Key, n int) error {
 		if x == nil || !s.needsWork(p, x, st) {
 			return nil
 		}
-		switch closes := x.StaleReason != "" || !isPending(st.Story); {
-		case closes && step > 0:
-			s.queueCopy(k, x, 0)
+		switch closes, after := x.StaleReason != "" || !isPending(st.Story), s.editDelay(x, st); {
+		case closes && (step > 0 || after > 0):
+			s.queueCopy(k, x, after)
 			return nil
 		case closes:
 			err = s.closeCard(ctx, k, x, st)

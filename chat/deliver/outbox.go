@@ -67,7 +67,7 @@ type queuedJob struct {
 	readyAt time.Time
 	tries   int
 	running bool
-	rerun   bool // it was added again while it ran
+	rerunAt time.Time // it was added again while it ran; zero: it was not
 }
 
 // put adds a job that runs after a delay. Jobs get the outbox's context.
@@ -102,7 +102,9 @@ func (t *queue) put(j job, ready time.Time) {
 		}
 		switch {
 		case e.running:
-			e.rerun = true
+			if e.rerunAt.IsZero() || ready.Before(e.rerunAt) {
+				e.rerunAt = ready
+			}
 		case e.tries > 0: // a retry delay is not shortened
 		case ready.Before(e.readyAt):
 			e.readyAt = ready
@@ -177,7 +179,7 @@ func (o *outbox) next(chatID ID, t *queue) (e *queuedJob, do func(context.Contex
 	if limit := o.delay(chatID, e.rank); limit > 0 {
 		return nil, nil, min(wait, limit)
 	}
-	e.running, e.rerun = true, false
+	e.running, e.rerunAt = true, time.Time{}
 	return e, e.do, 0
 }
 
@@ -204,8 +206,8 @@ func (o *outbox) done(chatID ID, t *queue, e *queuedJob, err error) {
 	case err != nil && (!e.lossy || e.tries < maxLossyTries && !never(err)):
 		e.readyAt = time.Now().Add(o.retryDelay(e.tries, err))
 		e.tries++
-	case e.rerun:
-		e.readyAt, e.tries = time.Now(), 0
+	case !e.rerunAt.IsZero():
+		e.readyAt, e.tries = e.rerunAt, 0
 	default:
 		t.jobs = slices.DeleteFunc(t.jobs, func(other *queuedJob) bool { return other == e })
 	}

@@ -80,6 +80,14 @@ func (st status) targetPhase(p *sentRecord, x *sentCopy) phase {
 	return phaseOver
 }
 
+// editDelay is how long the edit of a card waits for the outcome of a request that was decided a moment ago.
+func (s *session) editDelay(x *sentCopy, st status) time.Duration {
+	if x.StaleReason != "" || st.Record != nil || st.Decision == nil {
+		return 0
+	}
+	return min(max(0, st.Decision.DecidedAt.Add(outcomeDelay).Sub(s.now())), outcomeDelay)
+}
+
 // settle updates the cards of a request that is no longer pending.
 func (s *session) settle(k approval.Key, p *sentRecord, st status) error {
 	if s.traits.Letters != nil {
@@ -92,13 +100,9 @@ func (s *session) settle(k approval.Key, p *sentRecord, st status) error {
 		return nil // its last card was edited meanwhile
 	}
 	s.search(k, p, st)
-	var after time.Duration
-	if st.targetPhase(p, &sentCopy{}) == phaseDecided {
-		after = outcomeDelay
-	}
 	for _, x := range p.Copies {
 		if s.needsWork(p, x, st) {
-			s.queueCopy(k, x, after)
+			s.queueCopy(k, x, s.editDelay(x, st))
 		}
 		if x.Digest != "" {
 			s.queueDigest(x.Digest)
