@@ -66,7 +66,7 @@ func (w *supervisor) checkRuns(m *meter) bool {
 			continue
 		}
 		before := j.limit()
-		if !j.ended.Load() && over[j] != "" {
+		if !j.ended.Load() {
 			j.exceeds(over[j])
 		}
 		if j.ended.Load() {
@@ -123,8 +123,12 @@ func (j *job) kill() {
 	_ = unix.Kill(-j.pid, unix.SIGKILL)
 }
 
-// exceeds marks a run as over a limit. The first one stays.
-func (j *job) exceeds(limit string) { j.over.CompareAndSwap(nil, &limit) }
+// exceeds marks a run as over a limit, unless that is "". The first one stays.
+func (j *job) exceeds(limit string) {
+	if limit != "" {
+		j.over.CompareAndSwap(nil, &limit)
+	}
+}
 
 // limit is the limit that a run is over, or "".
 func (j *job) limit() string {
@@ -138,16 +142,10 @@ func (j *job) limit() string {
 type meter struct {
 	groups *cgroups
 	now    func() (jobs map[int]*job, children []int, starting bool)
-	known  map[int]owned // without cgroups: the processes at the last time
-	count  int           // measurements
+	known  map[processID]*job // without cgroups: the processes at the last time whose run is known, or cannot be
+	count  int                // measurements
 	memory background[*job, bool]
 	exact  func(limit int64, list []proc) bool // whether they are over a limit of memory
-}
-
-// owned is a process whose run is known.
-type owned struct {
-	job     *job
-	started string
 }
 
 // measure returns the runs, and the limits that they are over.
@@ -187,20 +185,19 @@ func largest(jobs map[int]*job) *job {
 // and what it abandoned. Those of nil may be of any run.
 func (m *meter) members() (jobs map[int]*job, found map[*job][]proc) {
 	jobs, pids, starting := m.now()
-	found, known := map[*job][]proc{}, map[int]owned{}
+	found, known := map[*job][]proc{}, map[processID]*job{}
 	for _, p := range readAll(pids) {
-		j, certain := m.certainOwnerOf(p, jobs)
-		if !certain && starting {
+		j, sure := m.knownOwnerOf(p, jobs)
+		if !sure && starting {
 			continue // perhaps the one that is being started
 		}
-		sure := certain
-		if !certain {
+		if !sure {
 			j, sure = m.markedOwnerOf(p, jobs)
 		}
 		for _, p := range append(readAll(below(p.pid)), p) {
 			found[j] = append(found[j], p)
 			if sure {
-				known[p.pid] = owned{j, p.started}
+				known[p.id()] = j
 			}
 		}
 	}
@@ -208,17 +205,17 @@ func (m *meter) members() (jobs map[int]*job, found map[*job][]proc) {
 	return jobs, found
 }
 
-// certainOwnerOf is the run of a child of the supervisor, or nil if there is no telling since it
-// was seen first, if it can be told without its mark.
-func (m *meter) certainOwnerOf(p proc, jobs map[int]*job) (owner *job, certain bool) {
+// knownOwnerOf is the run of a child of the supervisor, or nil as at the last time. It is not sure
+// if only the mark can tell.
+func (m *meter) knownOwnerOf(p proc, jobs map[int]*job) (owner *job, sure bool) {
 	if j := jobs[p.pid]; j != nil && !j.ended.Load() {
 		return j, true
 	}
-	if before, ok := m.known[p.pid]; ok && before.started == p.started {
-		if before.job == nil || jobs[before.job.pid] != before.job {
+	if before, ok := m.known[p.id()]; ok {
+		if before == nil || jobs[before.pid] != before {
 			return nil, true // as before, or its run has ended
 		}
-		return before.job, true
+		return before, true
 	}
 	j := jobs[p.session]
 	return j, j != nil

@@ -353,8 +353,8 @@ func (w *supervisor) settle(j *job, orphans func() []proc) {
 		return
 	}
 	if j.cgroup != "" {
-		if limit := enforced(j.cgroup); w.groups.kernel && limit != "" {
-			j.exceeds(limit)
+		if w.groups.kernel {
+			j.exceeds(enforced(j.cgroup))
 		}
 		if removeCgroup(j.cgroup) != nil {
 			return // the kernel is not done with it: watch comes back

@@ -60,7 +60,7 @@ func TestKernelKeepsLimits(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, kernel, 1, ".ci/deps kernel")
 
-	vm := osexec.Command("qemu-system-x86_64", "-nodefaults", "-no-reboot", "-display", "none", "-accel", "kvm", "-accel", "tcg",
+	vm := osexec.Command("qemu-system-x86_64", "-nodefaults", "-no-reboot", "-display", "none", "-accel", "tcg",
 		"-cpu", "max", "-m", "768", "-smp", "2", "-kernel", kernel[0], "-initrd", image, "-append", "console=ttyS0 quiet panic=-1", "-serial", "stdio")
 	var said bytes.Buffer
 	vm.Stdout, vm.Stderr = &said, &said
