@@ -1,7 +1,9 @@
 package exec
 
 import (
+	osexec "os/exec"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,4 +75,22 @@ func TestMemoryThatCannotBeRead(t *testing.T) {
 		require.Empty(t, m.overOf(j, j, []proc{large, large}), "known now")
 		time.Sleep(2 * kept)
 	})
+}
+
+// A command that is being started has no mark yet: it is not taken for what the only run abandoned.
+func TestStartingIsOfNoRun(t *testing.T) {
+	child := osexec.Command("/bin/sleep", "1000")
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	require.NoError(t, child.Start())
+	t.Cleanup(func() {
+		require.NoError(t, child.Process.Kill())
+		_ = child.Wait()
+	})
+	j := &job{mark: "m"}
+	for _, starting := range []bool{true, false} {
+		m := &meter{now: func() (map[int]*job, []int, bool) { return map[int]*job{1: j}, []int{child.Process.Pid}, starting }}
+		_, found := m.members()
+		require.Equal(t, starting, len(found[j]) == 0)
+		require.Empty(t, found[nil])
+	}
 }
