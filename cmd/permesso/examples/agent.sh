@@ -53,16 +53,18 @@ mv "$temporary" "$requests/$id.json"
 echo "submitted request $id" >&2
 
 # Every accepted request gets a response. One that does not end in } was torn by a power cut and is about to be
-# restored.
+# restored. While it waits, the shell itself starts nothing but a sleep in the background: bash ignores Ctrl-C if a
+# command in the foreground ends at that moment without dying of it.
 response=
-until response=$(cat "$responses/$id.json" 2>/dev/null) && [ "${response%\}}" != "$response" ]; do
+until [ -s "$responses/$id.json" ] && response=$(cat "$responses/$id.json") && [ "${response%\}}" != "$response" ]; do
 	# The request stays pending. Wait for the same id: a new request could run twice.
 	[ "$timeout" -gt 0 ] || {
 		echo "agent.sh: timeout waiting for the response to $id" >&2
 		exit 5
 	}
 	timeout=$((timeout - 1))
-	sleep 1
+	sleep 1 &
+	wait $!
 done
 
 # The first member of that name, before any inner object: a result may have its own status.
