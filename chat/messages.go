@@ -280,5 +280,5 @@ type valueMessages struct {
 	Substitution, Script                 string
 	Defines, Unread                      string
 	NewFile, FileUnread                  string
-	FileChanges, NoFinalBreak            string
+	FileChanges, NoFinalBreak, EmptyFile string
 }

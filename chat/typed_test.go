@@ -129,6 +129,7 @@ func TestTyped(t *testing.T) {
 		{"no argv", approval.Argument{Type: "command"}, []string{}, "l v (0):\n"},
 		{"a diff", approval.Argument{Type: "diff"}, "--- a\n+++ b\n@@ -1 +1 @@\n-\told\n+    allow all;\n ctx\n", "l v: +1 -1\nl │ --- a\nl │ +++ b\nl │ @@ -1 +1 @@\n- │ -\told\n+ │ +    allow all;\n= │  ctx\nt │\n"},
 		{"a file", approval.Argument{Type: "text", Writes: "path"}, "a\n\tb2\nc", "l v: +2 -1\n= │ a\n- │ \tb\n+ │ \tb2\n+ │ c\nt (no line break at the end)\n"},
+		{"a file that becomes empty", approval.Argument{Type: "text", Writes: "path"}, "", "l v: +0 -2\n- │ a\n- │ \tb\nt (the file is then empty)\n"},
 		{"nested JSON", approval.Argument{Type: "json"}, approval.Raw(`{"a":[1,"x\ny \"q\"",{}],"\u202e":{"b":1e400}}`), "l v:\nc │ {\nc │   \"a\": [\nc │     1,\nc │     \"x\\ny \\\"q\\\"\",\nc │     {}\nc │   ],\nc │   \"\\u{202E}\": {\nc │     \"b\": 1e400\nc │   }\nc │ }\n"},
 		{"plain JSON", approval.Argument{Type: "json"}, nil, "c v: null\n"},
 		{"not JSON", approval.Argument{Type: "json"}, json.RawMessage(nil), "c v: null\n"},
@@ -381,6 +382,9 @@ func (r *reader) file() string {
 		if l == "(no line break at the end)" {
 			return strings.Join(lines, "\n")
 		}
+		if l == "(the file is then empty)" && end == "" {
+			return ""
+		}
 		if l[0] != '-' {
 			lines = append(lines, r.text(strings.TrimPrefix(strings.TrimPrefix(l[2:], bar), " ")))
 			end = "\n"
@@ -481,7 +485,7 @@ func hostileText(rt *rapid.T, name string) string {
 		"a@example.org", "Ann <a@b.example>", "evil.example", "https://", "http://xn--80ak6aa92e.com", "/x", ":8080", "[::1]", "%25", "?", "#",
 		";", "|", "&&", "$(", "`", "'", "sh -c ", "curl ", "> f", "<<EOF\n", "EOF", "sudo ", "if", "x=1 ",
 		"+", "-", "@@", "+++ ", "5", "0", ".", "e", "1e5", "true", "null", "{", "}", "[", "]", "{}", "v: ", "v (1):", "12 people", "as it was sent:", "(in one text)",
-		"(no line break at the end)", "\u202e", "\u0301", "e\u0301", "\u200b", "␠{3}", `\u{41}`, "[redacted: ", "‹", "\r", "\x00", "\u2028", "é", "ж",
+		"(no line break at the end)", "(the file is then empty)", "\u202e", "\u0301", "e\u0301", "\u200b", "␠{3}", `\u{41}`, "[redacted: ", "‹", "\r", "\x00", "\u2028", "é", "ж",
 	})
 	return strings.Join(rapid.SliceOfN(piece, 0, 8).Draw(rt, name), "")
 }
@@ -540,7 +544,7 @@ func requireTypedForm(t require.TestingT, lines []Line) {
 	for i, l := range lines {
 		require.NotContains(t, l.Text, "\n")
 		behind := false
-		for _, start := range []string{bar, moreOfElement, "⚠ ", "· ", "+ " + bar, "- " + bar, "  " + bar, "v", "as it was sent:", "(no line break at the end)"} {
+		for _, start := range []string{bar, moreOfElement, "⚠ ", "· ", "+ " + bar, "- " + bar, "  " + bar, "v", "as it was sent:", "(no line break at the end)", "(the file is then empty)"} {
 			behind = behind || strings.HasPrefix(l.Text, start)
 		}
 		require.True(t, behind, l.Text)

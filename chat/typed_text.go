@@ -47,7 +47,10 @@ func (t typedValue) fileDiff(exists bool, before, after string) []Line {
 		what = t.Values.NewFile + ", " + what
 	}
 	lines[0] = Line{LineLabel, t.label + ": " + what}
-	if after != "" && !strings.HasSuffix(after, "\n") {
+	switch {
+	case after == "":
+		lines = append(lines, Line{LineText, t.Values.EmptyFile})
+	case !strings.HasSuffix(after, "\n"):
 		lines = append(lines, Line{LineText, t.Values.NoFinalBreak})
 	}
 	return lines

@@ -498,6 +498,9 @@ func (r *reader) file(line int, v *value, f field) bool {
 		}
 		want = want[1:]
 	}
-	remark := line < len(r.page) && after(r.page[line], "(no line break at the end)") >= 0
-	return len(want) == 0 && (v.text == "" || broken != remark)
+	remark := func(s string) bool { return line < len(r.page) && after(r.page[line], s) >= 0 }
+	if v.text == "" {
+		return remark("(the file is then empty)")
+	}
+	return len(want) == 0 && broken != remark("(no line break at the end)")
 }
