@@ -163,7 +163,7 @@ func TestApprovalDuringPause(t *testing.T) {
 	m := h.ask(k, ann, postRequest)
 	h.setPaused(true)
 	a := h.tap(ann, m, "✅ Once")
-	require.Regexp(t, `^Approved: post .*\n⏸ paused since \d\d:\d\d UTC by bob: it runs after resume, or expires at \d\d:\d\d UTC$`, a.Text)
+	require.Regexp(t, `^Approved: post .*\n⏸ paused since \d\d:\d\d UTC by bob: it runs after resume, or expires at (\d{4}-\d\d-\d\d )?\d\d:\d\d UTC$`, a.Text)
 	r := h.waitForReplyTo(m, "it runs after resume, or expires at ")
 	require.True(t, strings.HasPrefix(r.Text, "⏸ Approved, but it waits for the end of a pause: post \"Meeting at 5\"\n⏸ paused since "), r.Text)
 	require.False(t, r.Silent)
