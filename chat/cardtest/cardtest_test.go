@@ -60,6 +60,33 @@ func TestCheckerBites(t *testing.T) {
 	}
 }
 
+// A text that becomes a file is read as what is then in that file.
+func TestCheckerReadsFiles(t *testing.T) {
+	tool := approval.Tool{
+		Name: "save", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/opt/tools/x-post", "--to={to}", "{text}"}},
+		Args: map[string]approval.Argument{"to": {Type: "path"}, "text": {Type: "text", Writes: "to"}},
+	}
+	for _, tt := range []struct {
+		why, text, card string
+		reads           bool
+	}{
+		{"nothing, and it is said", "", "text: +0 -1\n- │ a\n(the file is then empty)", true},
+		{"nothing before and after, and it is said", "", "text: +0 -0\n(the file is then empty)", true},
+		{"nothing, and it is not said", "", "text: +0 -1\n- │ a", false},
+		{"nothing before and after, and it is not said", "", "text: +0 -0", false},
+		{"said of a text", "a\n", "text: +1 -0\n+ │ a\n(the file is then empty)", false},
+		{"said instead of a text", "a\n", "text: +1 -0\n(the file is then empty)", false},
+		{"no line break at the end, and it is said", "a", "text: +1 -0\n+ │ a\n(no line break at the end)", true},
+		{"no line break at the end, and it is not said", "a", "text: +1 -0\n+ │ a", false},
+	} {
+		data := object()
+		data.set("to", str("ann"))
+		data.set("text", str(tt.text))
+		got := lacking(readRules(t), posting+tt.card, tool, tool.Args, data, nil)
+		require.Equal(t, tt.reads, got == "", "%s: %s", tt.why, got)
+	}
+}
+
 // No mask may cover what a request does.
 func TestCheckerRefusesMasks(t *testing.T) {
 	rules := readRules(t)

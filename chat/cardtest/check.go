@@ -499,8 +499,8 @@ func (r *reader) file(line int, v *value, f field) bool {
 		want = want[1:]
 	}
 	remark := func(s string) bool { return line < len(r.page) && after(r.page[line], s) >= 0 }
-	if v.text == "" {
-		return remark("(the file is then empty)")
+	if empty := remark("(the file is then empty)"); v.text == "" || empty {
+		return v.text == "" && empty
 	}
 	return len(want) == 0 && broken != remark("(no line break at the end)")
 }
