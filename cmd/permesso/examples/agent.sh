@@ -53,8 +53,8 @@ mv "$temporary" "$requests/$id.json"
 echo "submitted request $id" >&2
 
 # Every accepted request gets a response. One that does not end in } was torn by a power cut and is about to be
-# restored. While it waits, the shell itself starts nothing but a sleep in the background: bash ignores Ctrl-C if a
-# command in the foreground ends at that moment without dying of it.
+# restored. While the shell waits, it starts nothing in the foreground: bash can lose a Ctrl-C that comes just as such
+# a command ends.
 response=
 until [ -s "$responses/$id.json" ] && response=$(cat "$responses/$id.json") && [ "${response%\}}" != "$response" ]; do
 	# The request stays pending. Wait for the same id: a new request could run twice.
