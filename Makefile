@@ -53,7 +53,7 @@ deps: deps-tools ## install missing dependencies of the tests with apt
 	@.ci/deps cc
 
 deps-tools:
-	@.ci/deps bwrap systemd-analyze python3 node npm chromium dbus-daemon dovecot smtpd dnsmasq groff tmux
+	@.ci/deps bwrap systemd-analyze python3 node npm chromium dbus-daemon dovecot smtpd dnsmasq groff tmux shellcheck busybox
 
 deps-demo:
 	@.ci/deps bwrap

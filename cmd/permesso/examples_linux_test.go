@@ -2,12 +2,16 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -31,6 +35,8 @@ type agentRun struct {
 	cmd      *osexec.Cmd
 	out, err bytes.Buffer
 	asked    chan string
+	wait     sync.Once
+	ended    chan struct{}
 }
 
 func (a *agentRun) Write(b []byte) (int, error) {
@@ -63,9 +69,21 @@ func (h *rig) exampleAgent(t *testing.T, argv []string, env ...string) (*agentRu
 	}
 }
 
+// exited is closed when the agent has ended.
+func (a *agentRun) exited() <-chan struct{} {
+	a.wait.Do(func() {
+		a.ended = make(chan struct{})
+		go func() {
+			_ = a.cmd.Wait()
+			close(a.ended)
+		}()
+	})
+	return a.ended
+}
+
 func (a *agentRun) awaitExit(code int) string {
 	a.t.Helper()
-	_ = a.cmd.Wait()
+	<-a.exited()
 	require.Equal(a.t, code, a.cmd.ProcessState.ExitCode(), "%s%s", a.out.String(), a.err.String())
 	return a.out.String()
 }
@@ -170,6 +188,71 @@ func TestExampleAgents(t *testing.T) {
 	}
 }
 
+// tick is a folder for PATH with a sleep that waits for the test. next waits until the agent is about to sleep, that is,
+// has read what was there, does something, and wakes it; it fails if the agent ends instead.
+func tick(t *testing.T) (path string, next func(a *agentRun, do func()) error) {
+	t.Helper()
+	path = t.TempDir()
+	asleep, wake := filepath.Join(path, "asleep"), filepath.Join(path, "wake")
+	require.NoError(t, syscall.Mkfifo(asleep, 0o600))
+	require.NoError(t, syscall.Mkfifo(wake, 0o600))
+	script := "#!/bin/sh\necho asleep >'" + asleep + "'\nread -r line <'" + wake + "'\n"
+	require.NoError(t, os.WriteFile(filepath.Join(path, "sleep"), []byte(script), 0o700)) //nolint:gosec // a program
+	return path, func(a *agentRun, do func()) error {
+		told := make(chan error, 1)
+		go func() {
+			_, err := os.ReadFile(asleep) // waits for the writer, and for its end
+			told <- err
+		}()
+		select {
+		case err := <-told:
+			do()
+			return errors.Join(err, os.WriteFile(wake, []byte("wake\n"), 0o600))
+		case <-a.exited():
+			return errors.New("the agent ended")
+		}
+	}
+}
+
+// A power cut can leave any prefix of a response. The shell agent waits for the rest, wherever it was torn.
+func TestExampleAgentAwaitsATornResponse(t *testing.T) {
+	t.Parallel()
+	for name, shell := range map[string]string{"dash": "dash", "bash": "bash", "with busybox's programs": "dash"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path, next := tick(t)
+			if name != shell {
+				busybox, err := osexec.LookPath("busybox")
+				require.NoError(t, err)
+				for _, program := range []string{"sed", "tr", "cat"} {
+					require.NoError(t, os.Symlink(busybox, filepath.Join(path, program)))
+				}
+			}
+			alone := &rig{t: t, agent: client.Files{Requests: t.TempDir(), Responses: t.TempDir()}}
+			a, id := alone.exampleAgent(t, []string{shell, example(t, "agent.sh"), "look"}, "PATH="+path+":"+os.Getenv("PATH"), "AGENT_TIMEOUT=100000")
+			request, err := os.ReadFile(filepath.Join(alone.agent.Requests, id+".json"))
+			require.NoError(t, err)
+			sum := sha256.Sum256(request)
+			whole := `{"version":1,"request_id":"` + id + `","request_sha256":"` + hex.EncodeToString(sum[:]) +
+				`","status":"approved","result":{"a":{"b":"}\\\"}"},"c":[{}],"d":"\\"},"error":null,"note":"{\"","responded_at":"2026-11-21T12:00:00Z"}`
+			require.True(t, json.Valid([]byte(whole)))
+			temporary := filepath.Join(t.TempDir(), "response")
+			put := func(text string) error {
+				return next(a, func() {
+					require.NoError(t, os.WriteFile(temporary, []byte(text), 0o600))
+					require.NoError(t, os.Rename(temporary, filepath.Join(alone.agent.Responses, id+".json")))
+				})
+			}
+			for length := range whole {
+				require.NoError(t, put(whole[:length]), "ended at\n%s", whole[:max(0, length-1)])
+			}
+			require.NoError(t, put(whole+"\n"))
+			out := a.awaitExit(0)
+			require.Equal(t, "approved\n"+whole+"\n", out)
+		})
+	}
+}
+
 func TestExampleInBubblewrap(t *testing.T) {
 	t.Parallel()
 	h := newRig(t, "default", exampleConfig)
@@ -191,17 +274,13 @@ func TestExampleInBubblewrap(t *testing.T) {
 	}
 }
 
-// Every shell example is valid for dash and bash, and has no error that shellcheck finds where
-// it is installed.
+// Every shell example is valid for dash and bash, and has no error that shellcheck finds.
 func TestShellExamplesAreValid(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(example(t, "*.sh"))
 	require.NoError(t, err)
 	require.Len(t, files, 2)
-	commands := [][]string{{"dash", "-n"}, {"bash", "--posix", "-n"}}
-	if _, err := osexec.LookPath("shellcheck"); err == nil {
-		commands = append(commands, []string{"shellcheck", "-s", "sh"})
-	}
+	commands := [][]string{{"dash", "-n"}, {"bash", "--posix", "-n"}, {"shellcheck", "-s", "sh"}}
 	for _, file := range files {
 		for _, argv := range commands {
 			out, err := osexec.Command(argv[0], append(argv[1:], file)...).CombinedOutput()
@@ -264,9 +343,13 @@ func TestAgentPrompt(t *testing.T) {
 		{[][]string{folders, overHTTP}, `{"text":"Meeting at 5"}`},
 		{[][]string{folders, overHTTP}, `{"text":"a"}`},
 		{[][]string{folders, overHTTP}, `{"answer":"next"}`},
-		{[][]string{folders}, `{"text":"Meeting at 5"}`},
-		{[][]string{overHTTP}, `{"text":"Meeting at 5"}`},
+		{[][]string{folders}, `{"text":"C:\\new\n\"5\""}`}, // its backslashes arrive, also if dash prints it
+		{[][]string{overHTTP}, `{"text":"C:\\new\n\"5\""}`},
 	} {
+		if i >= 3 {
+			require.Contains(t, snippets[i][1], `{"text":"Meeting at 5"}`)
+			snippets[i][1] = strings.ReplaceAll(snippets[i][1], `{"text":"Meeting at 5"}`, row.holds)
+		}
 		for _, shell := range []string{"dash", "bash"} {
 			for _, env := range row.ways {
 				cmd := osexec.Command(shell, "-ec", snippets[i][1])

@@ -52,11 +52,18 @@ trap ': >"$requests/$id.cancel"; exit 130' INT
 mv "$temporary" "$requests/$id.json"
 echo "submitted request $id" >&2
 
-# Every accepted request gets a response. One that does not end in } was torn by a power cut and is about to be
-# restored. While the shell waits, it starts nothing in the foreground: bash can lose a Ctrl-C that comes just as such
-# a command ends.
+# whole is true if the response is a whole JSON object. One that was torn by a power cut is about to be restored. Without
+# its strings, and then without pairs of braces, nothing of a whole object is left.
+whole() {
+	case $response in '{'*) ;; *) return 1 ;; esac
+	[ -z "$(printf '%s' "$response" | tr -d '\n' |
+		LC_ALL=C sed -e 's/\\.//g' -e 's/"[^"]*"//g' -e 's/[^{}"]//g' -e ':more' -e 's/{}//g' -e 't more')" ]
+}
+
+# Every accepted request gets a response. While the shell waits, it starts nothing in the foreground: bash can lose a
+# Ctrl-C that comes just as such a command ends.
 response=
-until [ -s "$responses/$id.json" ] && response=$(cat "$responses/$id.json") && [ "${response%\}}" != "$response" ]; do
+until [ -s "$responses/$id.json" ] && response=$(cat "$responses/$id.json") && whole; do
 	# The request stays pending. Wait for the same id: a new request could run twice.
 	[ "$timeout" -gt 0 ] || {
 		echo "agent.sh: timeout waiting for the response to $id" >&2
@@ -75,8 +82,7 @@ field() { printf '%s\n' "$response" | sed -n 's/^{[^{]*"'"$1"'":"\([0-9a-z_]*\)"
 	exit 1
 }
 status=$(field status)
-echo "$status"
-echo "$response"
+printf '%s\n' "$status" "$response"
 case $status in
 approved | auto_approved | answered) exit 0 ;;
 failed | interrupted) exit 4 ;; # partly done, or done: check before you submit again

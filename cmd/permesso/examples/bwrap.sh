@@ -9,6 +9,8 @@
 # --share-net --ro-bind /etc/resolv.conf /etc/resolv.conf --ro-bind /etc/ssl /etc/ssl
 set -eu
 
+mounts=$(permesso mounts "${WORKSPACE:-default}" --bwrap)
 agent=$1
 shift
-eval "exec bwrap $(permesso mounts "${WORKSPACE:-default}" --bwrap) --ro-bind \"\$agent\" /agent --chdir /agent \"\$@\""
+set -- --ro-bind "$agent" /agent --chdir /agent "$@"
+eval "exec bwrap $mounts \"\$@\""
