@@ -197,7 +197,7 @@ func tick(t *testing.T) (path string, next func(a *agentRun, do func()) error) {
 	require.NoError(t, syscall.Mkfifo(asleep, 0o600))
 	require.NoError(t, syscall.Mkfifo(wake, 0o600))
 	script := "#!/bin/sh\necho asleep >'" + asleep + "'\nread -r line <'" + wake + "'\n"
-	require.NoError(t, os.WriteFile(filepath.Join(path, "sleep"), []byte(script), 0o700)) //nolint:gosec // a program
+	require.NoError(t, os.WriteFile(filepath.Join(path, "sleep"), []byte(script), 0o700))
 	return path, func(a *agentRun, do func()) error {
 		told := make(chan error, 1)
 		go func() {
