@@ -210,11 +210,13 @@ func tick(t *testing.T) (path string, next func(a *agentRun, do func()) error) {
 			return errors.Join(err, os.WriteFile(wake, []byte("wake\n"), 0o600))
 		case <-a.exited():
 			return errors.New("the agent ended")
+		case <-time.After(testTimeout):
+			return errors.New("the agent neither sleeps nor ends")
 		}
 	}
 }
 
-// A power cut can leave any prefix of a response. The shell agent waits for the rest, wherever it was torn.
+// A power cut can leave any prefix of a response, or zeros. The shell agent waits for the rest, wherever it was torn.
 func TestExampleAgentAwaitsATornResponse(t *testing.T) {
 	t.Parallel()
 	for name, shell := range map[string]string{"dash": "dash", "bash": "bash", "with busybox's programs": "dash"} {
@@ -234,7 +236,7 @@ func TestExampleAgentAwaitsATornResponse(t *testing.T) {
 			require.NoError(t, err)
 			sum := sha256.Sum256(request)
 			whole := `{"version":1,"request_id":"` + id + `","request_sha256":"` + hex.EncodeToString(sum[:]) +
-				`","status":"approved","result":{"a":{"b":"}\\\"}"},"c":[{}],"d":"\\"},"error":null,"note":"{\"","responded_at":"2026-11-21T12:00:00Z"}`
+				`","status":"approved","result":{"a":{"b":"}\\\"}"},"c":[{}],"d":"\\"},"error":null,"note":"}{\"","responded_at":"2026-11-21T12:00:00Z"}`
 			require.True(t, json.Valid([]byte(whole)))
 			temporary := filepath.Join(t.TempDir(), "response")
 			put := func(text string) error {
@@ -243,6 +245,7 @@ func TestExampleAgentAwaitsATornResponse(t *testing.T) {
 					require.NoError(t, os.Rename(temporary, filepath.Join(alone.agent.Responses, id+".json")))
 				})
 			}
+			require.NoError(t, put("\x00\x00")) // as a file whose content the disk does not have yet
 			for length := range whole {
 				require.NoError(t, put(whole[:length]), "ended at\n%s", whole[:max(0, length-1)])
 			}

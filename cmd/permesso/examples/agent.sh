@@ -60,7 +60,7 @@ whole() {
 		LC_ALL=C sed -e 's/\\.//g' -e 's/"[^"]*"//g' -e 's/[^{}"]//g' -e ':more' -e 's/{}//g' -e 't more')" ]
 }
 
-# Every accepted request gets a response. While the shell waits, it starts nothing in the foreground: bash can lose a
+# Every accepted request gets a response. Until there is one, the shell starts nothing in the foreground: bash can lose a
 # Ctrl-C that comes just as such a command ends.
 response=
 until [ -s "$responses/$id.json" ] && response=$(cat "$responses/$id.json") && whole; do
