@@ -96,7 +96,13 @@ trust = false
 handler = { kind = "command", argv = ["/bin/cat"] }
 [tools.sly]
 trust = false
-handler = { kind = "command", argv = ["/bin/echo", '{{"status":"denied","request_sha256":"00"}}'] }
+handler = { kind = "command", argv = ["/bin/echo", '{{"status":"denied","request_sha256":"00"}'] }
+[tools.lines]
+trust = false
+handler = { kind = "command", argv = ["/bin/echo", """{{"items":[
+{{"status":"denied","request_sha256":"00"},
+{{"name":"a","status":"done"}
+]}"""] }
 [tools.fails]
 trust = false
 handler = { kind = "command", argv = ["/bin/false"] }
@@ -111,7 +117,7 @@ match = { workspace = "default" }
 outcome = "allow"
 `
 
-const hard = "it's \"5\" o'clock \\ $HOME `id`\tè 🔐\nend, with a line\n"
+const hard = "lines\r\nit's \"5\" o'clock \\ $HOME `id`\tè 🔐\nend, with a line\n"
 
 // The example agents implement FORMAT.md in other languages. For every response
 // they must tell whether the action ran.
@@ -135,7 +141,8 @@ func TestExampleAgents(t *testing.T) {
 			holds  string
 		}{
 			{"allowed by a rule", []string{"look", "name=you", "text=" + hard}, nil, 0, "auto_approved", `"name"`},
-			{"a result that looks like a response", []string{"sly"}, nil, 0, "auto_approved", "denied"},
+			{"a result that looks like a response", []string{"sly"}, nil, 0, "auto_approved", `{"status"`},
+			{"a result of several lines that look like responses", []string{"lines"}, nil, 0, "auto_approved", `"status":`},
 			{"a handler that fails", []string{"fails"}, nil, 4, "failed", "failed"},
 			{"approved by a person", []string{"ask"}, []string{"approve", "ID", "--note", "be brief"}, 0, "approved", "be brief"},
 			{"denied by a person", []string{"ask"}, []string{"deny", "ID", "too", "early"}, 3, "denied", "Denied"},
@@ -153,6 +160,7 @@ func TestExampleAgents(t *testing.T) {
 				status, rest, _ := strings.Cut(out, "\n")
 				require.Equal(t, row.first, status)
 				require.Contains(t, rest, row.holds)
+				require.Equal(t, name != "python", json.Valid([]byte(rest)), rest)
 				if len(row.args) == 3 {
 					var got map[string]string
 					require.NoError(t, json.Unmarshal(h.response(id).Result, &got))
@@ -165,6 +173,33 @@ func TestExampleAgents(t *testing.T) {
 			a.awaitExit(5)
 			h.awaitPending("default", id) // it stays pending
 		})
+		for _, row := range []struct{ why, arg, timeout, says string }{
+			{"a timeout that is no number of seconds", "name=you", "5m", "AGENT_TIMEOUT"},
+			{"a control character", "name=\x1b[2J", "60", "control character"},
+		} {
+			if name == "python" && row.arg != "name=you" {
+				continue // its JSON has an escape for each
+			}
+			t.Run(name+": "+row.why, func(t *testing.T) {
+				cmd := osexec.Command(argv[0], append(argv[1:], "look", row.arg)...)
+				folder := t.TempDir()
+				cmd.Env = append(os.Environ(), "PERMESSO_REQUESTS="+folder, "PERMESSO_RESPONSES="+folder, "AGENT_TIMEOUT="+row.timeout)
+				out, _ := cmd.CombinedOutput()
+				require.Equal(t, 2, cmd.ProcessState.ExitCode(), "%s", out)
+				require.Contains(t, string(out), row.says)
+				entries, err := os.ReadDir(folder)
+				require.NoError(t, err)
+				require.Empty(t, entries, "nothing is submitted")
+			})
+		}
+		for _, status := range []string{`"status":"other",`, ""} {
+			t.Run(name+": a status that it does not know: "+status, func(t *testing.T) {
+				alone := &rig{t: t, agent: client.Files{Requests: t.TempDir(), Responses: t.TempDir()}}
+				a, id := alone.exampleAgent(t, append(argv, "look"))
+				writeFile(t, filepath.Join(alone.agent.Responses, id+".json"), `{"request_sha256":"`+alone.requestDigest(id)+`",`+status+`"result":null,"error":null,"decision":{"note":null}}`, 0o600)
+				a.awaitExit(4)
+			})
+		}
 		t.Run(name+": interrupted", func(t *testing.T) {
 			a, id := h.exampleAgent(t, append(argv, "ask"))
 			h.awaitPending("default", id)
@@ -232,12 +267,11 @@ func TestExampleAgentAwaitsATornResponse(t *testing.T) {
 			}
 			alone := &rig{t: t, agent: client.Files{Requests: t.TempDir(), Responses: t.TempDir()}}
 			a, id := alone.exampleAgent(t, []string{shell, example(t, "agent.sh"), "look"}, "PATH="+path+":"+os.Getenv("PATH"), "AGENT_TIMEOUT=100000")
-			request, err := os.ReadFile(filepath.Join(alone.agent.Requests, id+".json"))
-			require.NoError(t, err)
-			sum := sha256.Sum256(request)
-			whole := `{"version":1,"request_id":"` + id + `","request_sha256":"` + hex.EncodeToString(sum[:]) +
+			compact := `{"version":1,"request_id":"` + id + `","request_sha256":"` + alone.requestDigest(id) +
 				`","status":"approved","result":{"a":{"b":"}\\\"}"},"c":[{}],"d":"\\"},"error":null,"note":"}{\"","responded_at":"2026-11-21T12:00:00Z"}`
-			require.True(t, json.Valid([]byte(whole)))
+			var text bytes.Buffer
+			require.NoError(t, json.Indent(&text, []byte(compact), "", "  "))
+			whole := text.String()
 			temporary := filepath.Join(t.TempDir(), "response")
 			put := func(text string) error {
 				return next(a, func() {
@@ -246,12 +280,38 @@ func TestExampleAgentAwaitsATornResponse(t *testing.T) {
 				})
 			}
 			require.NoError(t, put("\x00\x00")) // as a file whose content the disk does not have yet
+			require.NoError(t, put(strings.Replace(whole, "2026-11", "\x00\x00\x00\x00\x00\x00\x00", 1)), "zeros")
 			for length := range whole {
 				require.NoError(t, put(whole[:length]), "ended at\n%s", whole[:max(0, length-1)])
 			}
 			require.NoError(t, put(whole+"\n"))
-			out := a.awaitExit(0)
-			require.Equal(t, "approved\n"+whole+"\n", out)
+			status, rest, _ := strings.Cut(a.awaitExit(0), "\n")
+			require.Equal(t, "approved", status)
+			require.JSONEq(t, whole, rest)
+		})
+	}
+}
+
+// requestDigest is the digest of a request's bytes.
+func (h *rig) requestDigest(id string) string {
+	h.t.Helper()
+	b, err := os.ReadFile(filepath.Join(h.agent.Requests, id+".json"))
+	require.NoError(h.t, err)
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// A response that was torn within a character, or is zeros, is one that Python cannot even decode.
+func TestExampleAgentInPythonAwaitsATornResponse(t *testing.T) {
+	t.Parallel()
+	for why, text := range map[string]string{"within a character": "{\"a\":\"\xf0\x9f", "zeros": strings.Repeat("\x00", 4095), "zeros in it": "{" + strings.Repeat("\x00", 4096)} {
+		t.Run(why, func(t *testing.T) {
+			t.Parallel()
+			alone := &rig{t: t, agent: client.Files{Requests: t.TempDir(), Responses: t.TempDir()}}
+			a, id := alone.exampleAgent(t, []string{"python3", example(t, "agent.py"), "look"}, "AGENT_TIMEOUT=1")
+			writeFile(t, filepath.Join(alone.agent.Responses, id+".json"), text, 0o600)
+			a.awaitExit(5)
+			require.Contains(t, a.err.String(), "timeout waiting for the response")
 		})
 	}
 }
@@ -274,7 +334,12 @@ func TestExampleInBubblewrap(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		require.Contains(t, string(out), "\nauto_approved\n")
+		require.NotContains(t, string(out), "bwrap:")
 	}
+	cmd := osexec.Command("dash", example(t, "bwrap.sh"), example(t, ""))
+	out, _ := cmd.CombinedOutput()
+	require.Equal(t, 2, cmd.ProcessState.ExitCode(), "%s", out)
+	require.Equal(t, "usage: bwrap.sh FOLDER COMMAND ...\n", string(out))
 }
 
 // Every shell example is valid for dash and bash, and has no error that shellcheck finds.
@@ -297,7 +362,7 @@ const promptConfig = `listen = ["127.0.0.1:0"]
 [tools.x_post]
 args = { text = "text" }
 trust = false
-handler = { kind = "command", argv = ["/bin/cat"] }
+handler = { kind = "command", argv = ["/bin/sh", "-c", """printf '{{"outcome":null,\n"approval_id":"zzz","got":'; cat; echo '}'"""] }
 [[rules]]
 match = { workspace = "default" }
 outcome = "allow"

@@ -4,7 +4,8 @@
     agent.py TOOL [NAME=VALUE ...]
 
 Copy the class Gate into your agent; main() shows how to handle every status.
-Exit codes: 0 done, 3 nothing ran, 4 it ran and failed or may have run, 5 timeout.
+Exit codes: 0 done, 1 no response to this request, 2 usage, 3 nothing ran, 4 it ran and failed or may have run, 5 timeout,
+130 cancelled by Ctrl-C.
 """
 
 import hashlib
@@ -44,12 +45,12 @@ class Gate:
                 with open(path, "rb") as file:
                     response = json.load(file)
                 break
-            except (FileNotFoundError, json.JSONDecodeError):
+            except (FileNotFoundError, ValueError):
                 # Not written yet, or torn by a power cut and about to be restored.
                 if time.monotonic() > end:
                     raise TimeoutError(f"timeout waiting for the response to {request_id}") from None
                 time.sleep(0.1)
-        if response["request_sha256"] != hashlib.sha256(body).hexdigest():
+        if response.get("request_sha256") != hashlib.sha256(body).hexdigest():
             raise RuntimeError("the response is for another request under this id")
         return response
 
@@ -67,9 +68,14 @@ class Gate:
 
 def main():
     if len(sys.argv) < 2 or not all("=" in arg for arg in sys.argv[2:]):
-        sys.exit(__doc__)
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)
     tool, data = sys.argv[1], dict(arg.split("=", 1) for arg in sys.argv[2:])
-    timeout = float(os.environ.get("AGENT_TIMEOUT", "600"))
+    try:
+        timeout = float(os.environ.get("AGENT_TIMEOUT", "600"))
+    except ValueError as wrong:
+        print(f"AGENT_TIMEOUT: not a number of seconds: {wrong}", file=sys.stderr)
+        sys.exit(2)
 
     gate = Gate()
     request_id, body = gate.submit(tool, data, rationale="the user of this agent wants it")
@@ -84,7 +90,7 @@ def main():
         print(late, file=sys.stderr)
         sys.exit(5)
 
-    status, decision = response["status"], response["decision"]
+    status, decision = response.get("status", ""), response["decision"]
     print(status)
     if decision["note"]:
         print("note:", decision["note"])
@@ -99,8 +105,10 @@ def main():
         print("question:", response["feedback"])
     else:
         print("error:", response["error"])
-    # "failed" may be partly done, "interrupted" may be done: check before you submit again.
-    sys.exit(4 if status in ("failed", "interrupted") else 3)
+    # "failed" may be partly done, "interrupted" may be done: check before you submit again. So after a status that
+    # this agent does not know.
+    nothing_ran = ("denied", "auto_rejected", "expired", "cancelled", "overridden", "request_more", "malformed")
+    sys.exit(3 if status in nothing_ran else 4)
 
 
 if __name__ == "__main__":

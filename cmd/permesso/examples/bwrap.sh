@@ -9,8 +9,13 @@
 # --share-net --ro-bind /etc/resolv.conf /etc/resolv.conf --ro-bind /etc/ssl /etc/ssl
 set -eu
 
+[ $# -ge 2 ] || {
+	echo 'usage: bwrap.sh FOLDER COMMAND ...' >&2
+	exit 2
+}
 mounts=$(permesso mounts "${WORKSPACE:-default}" --bwrap)
 agent=$1
 shift
-set -- --ro-bind "$agent" /agent --chdir /agent "$@"
+# shellcheck disable=SC2016 # the shell inside expands it
+set -- --ro-bind "$agent" /agent /bin/sh -c 'cd /agent && exec "$@"' sh "$@"
 eval "exec bwrap $mounts \"\$@\""
