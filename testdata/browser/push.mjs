@@ -24,12 +24,28 @@ async function subscribe(scene, page, name) {
   assert.equal(status, 204)
 }
 
-/** Delivers a message to the service worker, as the browser does. */
-async function deliver(page, registration, data) {
+/**
+ * Delivers a message to the service worker, as the browser does, and waits until the worker has shown it. Asking before
+ * that which notifications there are can lose one: Chromium forgets those that it has stored and not yet shown.
+ */
+async function deliver(scene, page, registration, data) {
+  const worker = page.context().serviceWorkers()[0]
+  const before = await worker.evaluate(() => {
+    if (self.shown === undefined) {
+      self.shown = 0
+      const show = self.registration.showNotification.bind(self.registration)
+      self.registration.showNotification = async (...given) => {
+        await show(...given)
+        self.shown++
+      }
+    }
+    return self.shown
+  })
   const cdp = await page.context().newCDPSession(page)
   await cdp.send('ServiceWorker.enable')
   await cdp.send('ServiceWorker.deliverPushMessage', { origin: new URL(page.url()).origin, registrationId: registration, data })
   await cdp.detach()
+  await scene.eventually(async () => await worker.evaluate(() => self.shown) > before)
 }
 
 /** The ID of the worker's registration. */
@@ -81,8 +97,7 @@ export const scenarios = {
     const request = await scene.home.agent('personal').submit('hello', { name: 'hostile: see http://evil.example' })
     const [first] = await messages(scene, 'phone', 1, request)
     const registration = await registrationOf(page)
-    await deliver(page, registration, first)
-    await scene.eventually(async () => (await shown(page)).length === 1)
+    await deliver(scene, page, registration, first)
     const short = request.id.slice(0, 8)
     const tag = JSON.parse(first).tag
     const want = { title: '🔐 May I say hello?', body: `hello · personal · ${short}`, tag, silent: false, path: `r/personal/${request.id}` }
@@ -101,12 +116,12 @@ export const scenarios = {
     await tab.waitForURL(/\/s\/[0-9a-f]+\/r\/personal\//)
     await tab.locator('#code-3').click()
     const [, second] = await messages(scene, 'phone', 2, request)
-    await deliver(page, registration, second)
-    await scene.eventually(async () => (await shown(page))[0].silent)
+    await deliver(scene, page, registration, second)
     assert.deepEqual(await shown(page), [{ ...want, body: `Settled: denied · ${short}`, silent: true }])
-    await deliver(page, registration, 'no JSON')
-    await scene.eventually(async () => (await shown(page)).length === 2)
-    assert.equal((await shown(page)).find((n) => n.tag === 'permesso').title, 'permesso')
+    await deliver(scene, page, registration, 'no JSON')
+    const both = await shown(page)
+    assert.equal(both.length, 2)
+    assert.equal(both.find((n) => n.tag === 'permesso').title, 'permesso')
   },
 
   'a subscription that the browser replaced is known again': async (scene) => {

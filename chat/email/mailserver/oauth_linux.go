@@ -61,9 +61,10 @@ func StartOAuth(t testing.TB) *OAuth {
 	mux.HandleFunc("POST /token", o.token)
 	mux.HandleFunc("POST /device", o.device)
 	mux.HandleFunc("GET /tokeninfo", o.tokenInfo)
-	server := httptest.NewServer(mux)
+	server := httptest.NewUnstartedServer(mux)
+	o.URL = "http://" + server.Listener.Addr().String() // before the first call
+	server.Start()
 	t.Cleanup(server.Close)
-	o.URL = server.URL
 	return o
 }
 

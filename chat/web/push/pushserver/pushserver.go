@@ -58,8 +58,9 @@ type Server struct {
 // New starts a service on loopback, which ends with the test.
 func New(t *testing.T) *Server {
 	s := &Server{browsers: map[string]*Browser{}}
-	web := httptest.NewServer(s)
-	s.URL = web.URL
+	web := httptest.NewUnstartedServer(s)
+	s.URL = "http://" + web.Listener.Addr().String() // before the first call
+	web.Start()
 	t.Cleanup(web.Close)
 	return s
 }
