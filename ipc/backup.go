@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval/hints"
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // Copy copies a HOME into an empty folder, also while a daemon uses it. A pass copies what is
@@ -378,7 +379,7 @@ func (c *Copy) Complete() error {
 func (s *Store) Freeze(f func() error) error {
 	j := s.writer()
 	if j == nil {
-		return fmt.Errorf("freeze: %w", ErrLocked)
+		return fmt.Errorf("freeze: %w", store.ErrLocked)
 	}
 	if err := s.checkJournal(j); err != nil {
 		return err // a copy would lack what is only there

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/ipc/journal"
 )
 
@@ -46,7 +47,7 @@ func (s *Store) Disk() (*DiskStatus, error) {
 	space, _, freeErr := s.FS.Free(s.Layout.Home)
 	switch {
 	case j == nil && s.notLeased.Load() == nil:
-		return nil, fmt.Errorf("read journal: %w", ErrLocked)
+		return nil, fmt.Errorf("read journal: %w", store.ErrLocked)
 	case j == nil:
 		st, err := journal.Inspect(s.FS, s.Layout.Journal())
 		return &DiskStatus{Segments: st.Segments, Free: st.Free, SegmentBytes: st.Size, FreeBytes: space}, classify(errors.Join(freeErr, err))

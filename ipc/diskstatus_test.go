@@ -17,7 +17,7 @@ func TestDisk(t *testing.T) {
 	ctx := context.Background()
 	s, fsys, k := failingStore(t)
 	_, err := s.Disk()
-	require.ErrorIs(t, err, ErrLocked)
+	require.ErrorIs(t, err, store.ErrLocked)
 	release := leased(t, s)
 	disk := func() *DiskStatus {
 		d, err := s.Disk()

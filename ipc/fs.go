@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/afero"
 	"golang.org/x/sys/unix"
+
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 // FS is afero.Fs plus the operations for durable files. Names are paths, as for afero.Fs.
@@ -32,7 +34,7 @@ type FS interface {
 	OpenFS(name string) (OpenedFS, error)
 
 	// TryLock takes the lock file name for this process, creating it with mode 0600. It
-	// never waits: the error is ErrLocked when the lock is held. The lock lasts until
+	// never waits: the error is store.ErrLocked when the lock is held. The lock lasts until
 	// Close or the end of the process. The caller must keep the Closer for as long.
 	TryLock(name string) (Lock, error)
 
@@ -63,9 +65,6 @@ type Lock = interface {
 	// folder above it, was removed or replaced, the lock excludes no other process.
 	Held() bool
 }
-
-// ErrLocked is returned by TryLock while another holder has the lock.
-var ErrLocked = errors.New("locked by another process")
 
 // OS returns the real file system. It does not follow symbolic links (ELOOP) in the last
 // element of a name. Child processes do not inherit its open files.
@@ -187,7 +186,7 @@ func (osFS) TryLock(name string) (Lock, error) {
 		}
 		f.Close()
 	}
-	return nil, fmt.Errorf("lock %s: %w: the lock file is replaced repeatedly", name, ErrLocked)
+	return nil, fmt.Errorf("lock %s: %w: the lock file is replaced repeatedly", name, store.ErrLocked)
 }
 
 // Locked takes a shared lock for a moment: two processes that look do not take one another
@@ -195,7 +194,7 @@ func (osFS) TryLock(name string) (Lock, error) {
 func (osFS) Locked(name string) (bool, error) {
 	f, err := flock(name, os.O_RDONLY, unix.LOCK_SH)
 	switch {
-	case errors.Is(err, ErrLocked):
+	case errors.Is(err, store.ErrLocked):
 		return true, nil
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
@@ -216,7 +215,7 @@ func flock(name string, open, lock int) (*os.File, error) {
 	}
 	f.Close()
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, ErrLocked
+		return nil, store.ErrLocked
 	}
 	return nil, err
 }

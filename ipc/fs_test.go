@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/afero"
 	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval/store"
 )
 
 func write(t *testing.T, name, content string) {
@@ -163,7 +165,7 @@ func TestTryLock(t *testing.T) {
 	require.Equal(t, fs.FileMode(0o600), info.Mode())
 
 	_, err = OS().TryLock(name)
-	require.ErrorIs(t, err, ErrLocked, "exclusive within a process too")
+	require.ErrorIs(t, err, store.ErrLocked, "exclusive within a process too")
 
 	require.NoError(t, lock.Close())
 	require.ErrorIs(t, lock.Close(), os.ErrClosed)
@@ -232,7 +234,7 @@ func TestLockHolder(*testing.T) {
 	}
 	lock, err := OS().TryLock(name)
 	switch {
-	case errors.Is(err, ErrLocked):
+	case errors.Is(err, store.ErrLocked):
 		fmt.Println("locked out")
 		return
 	case err != nil:
@@ -265,7 +267,7 @@ func TestTryLockAcrossProcesses(t *testing.T) {
 	output, holder, stdin := startHolder(t, name)
 	require.Equal(t, "holding\n", output)
 	_, err := OS().TryLock(name)
-	require.ErrorIs(t, err, ErrLocked)
+	require.ErrorIs(t, err, store.ErrLocked)
 	output, _, _ = startHolder(t, name)
 	require.Equal(t, "locked out\n", output)
 

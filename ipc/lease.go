@@ -16,7 +16,7 @@ import (
 )
 
 // Lease implements store.Store: it takes the lock of HOME, repairs the files from the
-// journal, and begins a new life of it. The error wraps ErrLocked while another process has
+// journal, and begins a new life of it. The error wraps store.ErrLocked while another process has
 // the lock.
 func (s *Store) Lease(ctx context.Context) (release func() error, err error) {
 	if err := ctx.Err(); err != nil {
@@ -109,7 +109,7 @@ func (s *Store) recoverFrom(j *journal.Journal) (ready Lock, err error) {
 // it for a moment when it looks.
 func (s *Store) takeReady() (ready Lock, err error) {
 	for range 100 {
-		if ready, err = s.FS.TryLock(s.Layout.Ready()); !errors.Is(err, ErrLocked) {
+		if ready, err = s.FS.TryLock(s.Layout.Ready()); !errors.Is(err, store.ErrLocked) {
 			break
 		}
 		time.Sleep(time.Millisecond)

@@ -416,7 +416,7 @@ func classOf(err error) error {
 		return store.ErrExists
 	case errors.Is(err, journal.ErrNoRoom):
 		return store.ErrNoRoom
-	case errors.Is(err, ErrLocked), errors.As(err, &path):
+	case errors.Is(err, store.ErrLocked), errors.As(err, &path):
 		return store.ErrUnavailable
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 )
 
@@ -126,7 +125,7 @@ type stamp struct {
 
 func list(f *Folder) *listing {
 	l := &listing{names: make(map[string]stamp)}
-	dir, err := os.OpenFile(f.Path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_DIRECTORY, 0)
+	dir, err := os.OpenFile(f.Path, os.O_RDONLY|onlyFolder, 0)
 	if err != nil {
 		return l
 	}

@@ -64,6 +64,9 @@ var (
 	ErrRestart = errors.New("disk sync failed: repair the disk, then restart the daemon")
 )
 
+// ErrLocked says that another process, or another holder in this one, has the lock.
+var ErrLocked = errors.New("locked by another process")
+
 // ErrJournalLost says that the journal was removed or replaced while it was in use: the next
 // start would not find what is committed to it. It is an ErrRestart.
 var ErrJournalLost = fmt.Errorf("the journal was removed or replaced while it was in use: %w", ErrRestart)

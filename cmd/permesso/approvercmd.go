@@ -8,12 +8,13 @@ import (
 
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 )
 
 func (a *app) approverCmd() *cobra.Command {
-	return group(&cobra.Command{Use: "approver", Short: "Manage approvers"}, a.approverAddCmd(), a.approverListCmd(), a.approverRemoveCmd())
+	return console.Group(&cobra.Command{Use: "approver", Short: "Manage approvers"}, a.approverAddCmd(), a.approverListCmd(), a.approverRemoveCmd())
 }
 
 func (a *app) approverAddCmd() *cobra.Command {

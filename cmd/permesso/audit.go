@@ -22,7 +22,7 @@ import (
 )
 
 func (a *app) auditCmd() *cobra.Command {
-	return group(&cobra.Command{
+	return console.Group(&cobra.Command{
 		Use: "audit", Short: "Show, verify and prove the audit log",
 	}, a.auditVerifyCmd(), a.auditTailCmd(), a.auditProveCmd(), a.auditVerifyProofCmd(), a.auditCheckpointCmd(),
 		a.auditWitnessCmd(), a.auditAcknowledgeCmd(), a.auditKeysCmd(), a.auditRotateCmd())
@@ -186,7 +186,7 @@ func (a *app) auditVerifyProofCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v, err := home.ReceiptVerifier(a.Console, key)
+			v, err := home.Receipts(a.Console).Verifier(key)
 			if err != nil {
 				return err
 			}
@@ -358,7 +358,7 @@ func (a *app) addKeptProofs(c *audit.Check, w keptProofs) error {
 	}
 	c.Facts.Receipts = map[string]string{}
 	for _, name := range w.receipts {
-		text, err := home.ReadReceipt(a.Console, name)
+		text, err := a.ReadReceipt(name, home.Receipts(a.Console))
 		if err != nil {
 			return err
 		}

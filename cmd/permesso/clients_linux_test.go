@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/agent"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc/client"
@@ -687,7 +688,7 @@ func (p *shellClient) run(args ...string) (o scenarioResult, out string) {
 		}
 		return o, stdout.String()
 	}
-	var cancel foundItem
+	var cancel agent.Found
 	_ = json.Unmarshal(stdout.Bytes(), &cancel) // another command finds nothing
 	switch {
 	case cancel.Found == "unknown" && code == console.ExitRefused:

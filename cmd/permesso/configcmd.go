@@ -42,7 +42,7 @@ func (a *app) configCmd() *cobra.Command {
 		Use: "edit", Short: "Edit the configuration in your editor, and check it before it is replaced", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return setup.RunEditor(cmd.Context(), a.Console) },
 	}
-	return group(&cobra.Command{Use: "config", Short: "Check, show, edit or describe the configuration"}, check, show, edit, schema)
+	return console.Group(&cobra.Command{Use: "config", Short: "Check, show, edit or describe the configuration"}, check, show, edit, schema)
 }
 
 // configCheck is what config check --json prints.

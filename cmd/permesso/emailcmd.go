@@ -18,7 +18,7 @@ import (
 )
 
 func (a *app) emailCmd() *cobra.Command {
-	return group(&cobra.Command{Use: "email", Short: "Set up and test the email channel"},
+	return console.Group(&cobra.Command{Use: "email", Short: "Set up and test the email channel"},
 		a.emailSetupCmd(), a.emailTestCmd(), a.emailDeliverCmd())
 }
 

@@ -108,7 +108,7 @@ func grantText(l grantLine) string {
 
 func (a *app) grantCmd() *cobra.Command {
 	var f control.GrantBody
-	life := longDuration(30 * 24 * time.Hour)
+	life := console.Duration(30 * 24 * time.Hour)
 	var from string
 	add := &cobra.Command{
 		Use: "add", Short: "Allow calls of a tool without asking", Args: patternArgs(0, &f.Command),
@@ -147,7 +147,7 @@ func (a *app) grantCmd() *cobra.Command {
 	fl.StringVar(&f.Reason, "reason", "", "reason, as `text`")
 	fl.Var(&life, "for", "how long the grant is valid")
 	fl.IntVar(&f.Uses, "max-uses", 0, "allow at most `N` uses (0: no limit)")
-	return group(&cobra.Command{Use: "grant", Short: "Manage grants"}, add)
+	return console.Group(&cobra.Command{Use: "grant", Short: "Manage grants"}, add)
 }
 
 func (a *app) revokeCmd() *cobra.Command {

@@ -28,8 +28,6 @@ type historyFlags struct {
 	all, lines                                bool
 }
 
-const timeHelp = "TIME is a duration before now (30m, 2h, 7d), a date (2026-11-01), or a timestamp (2026-11-01T12:00:00Z)"
-
 func (a *app) historyCmd() *cobra.Command {
 	var f historyFlags
 	c := &cobra.Command{
@@ -105,7 +103,7 @@ func parseTime(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	if back, err := parseDuration(text); err == nil && back >= 0 {
+	if back, err := console.ParseDuration(text); err == nil && back >= 0 {
 		return now.Add(-back), nil
 	}
 	for _, layout := range []string{time.DateOnly, "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02T15:04:05", time.DateTime} {
@@ -115,53 +113,10 @@ func parseTime(flag, text string, now time.Time) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, console.Fail(console.ExitUsage, "a "+timeHelp, "--%s %q: not a time", flag, text)
+		return t, console.Fail(console.ExitUsage, "a "+console.TimeHelp, "--%s %q: not a time", flag, text)
 	}
 	return t, nil
 }
-
-// parseDuration parses a duration that may have days: 7d, 1d12h.
-func parseDuration(text string) (time.Duration, error) {
-	days, rest, ok := strings.Cut(text, "d")
-	if !ok {
-		return time.ParseDuration(text)
-	}
-	d, err := time.ParseDuration(days + "h")
-	if err != nil || d > 100*366*time.Hour {
-		return 0, errors.Join(err, errors.New("not a duration"))
-	}
-	d *= 24
-	if rest == "" {
-		return d, nil
-	}
-	more, err := time.ParseDuration(rest)
-	return d + more, err
-}
-
-// longDuration is the value of a flag that may have days.
-type longDuration time.Duration
-
-func (d *longDuration) Set(text string) error {
-	v, err := parseDuration(text)
-	if err == nil && v < 0 {
-		err = errors.New("is negative")
-	}
-	*d = longDuration(v)
-	return err
-}
-
-func (d *longDuration) String() string {
-	v := time.Duration(*d)
-	switch {
-	case v == 0:
-		return "0" // no default is shown
-	case v%(24*time.Hour) != 0:
-		return v.String()
-	}
-	return fmt.Sprintf("%dd", v/(24*time.Hour))
-}
-
-func (d *longDuration) Type() string { return "duration" }
 
 // historyItem is an item of history --json. Unknown times are null.
 type historyItem struct {

@@ -17,7 +17,7 @@ import (
 )
 
 func (a *app) keyCmd() *cobra.Command {
-	return group(&cobra.Command{
+	return console.Group(&cobra.Command{
 		Use: "key", Short: "Manage HTTP API keys",
 	}, a.keyCreateCmd(), a.keyListCmd(), &cobra.Command{
 		Use: "revoke ID", Short: "Revoke a key immediately", Args: cobra.ExactArgs(1),

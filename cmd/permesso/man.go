@@ -60,7 +60,7 @@ const seeAlso = ".SH SEE ALSO\n"
 
 // commonSections are those that every page has above the last.
 func commonSections() string {
-	return ".SH ENVIRONMENT\n" + roffTable(helpTexts()["environment"].Long) + ".SH FILES\n" + roffTable(helpTexts()["files"].Long)
+	return ".SH ENVIRONMENT\n" + roffTable(console.HelpTexts()["environment"].Long) + ".SH FILES\n" + roffTable(console.HelpTexts()["files"].Long)
 }
 
 // options are the macros that the renderer writes for an option: a paragraph, and a line with a tab.
@@ -83,7 +83,7 @@ func addSections(page string, root *cobra.Command, date time.Time) error {
 			}
 		}
 	}
-	_, codes, _ := strings.Cut(helpTexts()["permesso"].Long, "Exit codes: ")
+	_, codes, _ := strings.Cut(console.HelpTexts()["permesso"].Long, "Exit codes: ")
 	more.WriteString(".SH EXIT STATUS\n")
 	for code := range strings.SplitSeq(strings.Join(strings.Fields(codes), " "), "; ") {
 		number, means, _ := strings.Cut(strings.TrimSuffix(code, "."), " ")
@@ -132,7 +132,7 @@ func roff(text string) string {
 }
 
 func addAllHelp(c *cobra.Command) {
-	addHelp(c)
+	console.AddHelp(c)
 	for _, sub := range c.Commands() {
 		addAllHelp(sub)
 	}

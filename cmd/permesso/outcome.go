@@ -8,6 +8,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/agent"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 )
@@ -51,13 +52,13 @@ func (a *app) awaitRun(ctx context.Context, c *control.Client, k approval.Key, h
 		return err
 	case a.JSON && how == untilEnd:
 		_, err = fmt.Fprintf(a.Out, "%s\n", s.Record.Response)
-		return errors.Join(err, ended(resp))
-	case how == shortly && ended(resp) != nil:
+		return errors.Join(err, agent.Ended(resp))
+	case how == shortly && agent.Ended(resp) != nil:
 		return a.failedRun(c.Style(), s, resp)
 	case !a.JSON:
 		a.printEnd(c.Style(), s, resp)
 	}
-	return ended(resp)
+	return agent.Ended(resp)
 }
 
 // printEnd prints the end of a request for an approver: what came from an agent or a handler
@@ -83,7 +84,7 @@ func (a *app) failedRun(style chat.Style, s control.Story, r *approval.Response)
 		text += ": " + style.OneLine(s.Asked, *r.Error)
 	}
 	code := console.ExitNotRun
-	if e, ok := errors.AsType[*console.Error](ended(r)); ok {
+	if e, ok := errors.AsType[*console.Error](agent.Ended(r)); ok {
 		code = e.Code
 	}
 	return console.Fail(code, "permesso show "+approval.ShortID(r.RequestID), "%s", text)

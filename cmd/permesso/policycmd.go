@@ -32,7 +32,7 @@ import (
 )
 
 func (a *app) policyCmd() *cobra.Command {
-	return group(&cobra.Command{Use: "policy", Short: "Show, explain and test the policy"},
+	return console.Group(&cobra.Command{Use: "policy", Short: "Show, explain and test the policy"},
 		a.policyRegistryCmd(), a.policyTableCmd(), a.policyCheckCmd(),
 		a.policyExplainCmd(), a.policyTestCmd(), a.policySimulateCmd(), a.policyPresetCmd())
 }

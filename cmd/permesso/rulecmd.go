@@ -43,7 +43,7 @@ func (a *app) ruleCmd() *cobra.Command {
 	f.BoolVar(&o.write, "write", false, "write the rule into the configuration, after a question")
 	f.BoolVarP(&o.yes, "yes", "y", false, "with --write: ask no question")
 	completeFlags(add, map[string][]string{"outcome": ruleOutcomes})
-	return group(&cobra.Command{Use: "rule", Short: "Propose, add and list rules"}, add, a.ruleListCmd())
+	return console.Group(&cobra.Command{Use: "rule", Short: "Propose, add and list rules"}, add, a.ruleListCmd())
 }
 
 // listedRule is an item of rule list --json.

@@ -182,7 +182,7 @@ func expiredCmd(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func settledCmd(ts *testscript.TestScript, _ bool, args []string) {
-	age, err := parseDuration(args[1])
+	age, err := console.ParseDuration(args[1])
 	ts.Check(err)
 	h := &home.Home{Layout: ipc.Layout{Home: ts.Getenv("PH")}, FS: ipc.OS()}
 	h.Store = &ipc.Store{FS: h.FS, Layout: h.Layout}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 )
 
@@ -23,7 +24,7 @@ func (a *app) serviceCmd() *cobra.Command {
 		sub.Flags().StringVar(&s.Program, "program", "", "permesso `file` that the unit starts (default: this program)")
 		_ = sub.MarkFlagFilename("program")
 	}
-	return group(&cobra.Command{
+	return console.Group(&cobra.Command{
 		Use: "service", Short: "Manage the systemd service",
 	}, install, uninstall, show)
 }

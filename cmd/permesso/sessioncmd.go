@@ -31,7 +31,7 @@ func (a *app) sessionCmd() *cobra.Command {
 		},
 	}
 	clear.Flags().StringVar(&reason, "reason", "", "reason, as `text`")
-	return group(&cobra.Command{Use: "session", Short: "List and clear taints"}, list, clear)
+	return console.Group(&cobra.Command{Use: "session", Short: "List and clear taints"}, list, clear)
 }
 
 // sessionLine is an item of session list --json.

@@ -3,11 +3,12 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 )
 
 func (a *app) telegramCmd() *cobra.Command {
-	return group(&cobra.Command{Use: "telegram", Short: "Set up and test the Telegram channel"},
+	return console.Group(&cobra.Command{Use: "telegram", Short: "Set up and test the Telegram channel"},
 		a.telegramSetupCmd(), a.telegramTestCmd())
 }
 

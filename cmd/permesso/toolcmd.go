@@ -10,12 +10,13 @@ import (
 
 	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/chat"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 )
 
 func (a *app) toolCmd() *cobra.Command {
-	return group(&cobra.Command{Use: "tool", Short: "Add and list tools for agents"}, a.toolAddCmd(), a.toolListCmd())
+	return console.Group(&cobra.Command{Use: "tool", Short: "Add and list tools for agents"}, a.toolAddCmd(), a.toolListCmd())
 }
 
 func (a *app) toolAddCmd() *cobra.Command {

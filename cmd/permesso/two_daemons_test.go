@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 )
@@ -54,7 +55,7 @@ func TestStoresRaceForOneHome(t *testing.T) {
 		require.EqualValues(t, 1, won.Load(), "race %d", race)
 		for _, err := range errs {
 			if err != nil {
-				require.ErrorIs(t, err, ipc.ErrLocked)
+				require.ErrorIs(t, err, store.ErrLocked)
 			}
 		}
 		require.NoError(t, release())

@@ -27,7 +27,7 @@ func (a *app) webhookCmd() *cobra.Command {
 		}
 		return slices.Collect(maps.Keys(cfg.Webhooks))
 	}
-	return group(
+	return console.Group(
 		&cobra.Command{Use: "webhook", Short: "Test a webhook, or create its secret"},
 		&cobra.Command{
 			Use: "test NAME", Short: "Send a signed test message and print what came back", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeConfig(names),

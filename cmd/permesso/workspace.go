@@ -6,12 +6,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
 )
 
 func (a *app) workspaceCmd() *cobra.Command {
-	return group(&cobra.Command{Use: "workspace", Short: "Manage workspaces"},
+	return console.Group(&cobra.Command{Use: "workspace", Short: "Manage workspaces"},
 		a.workspaceAddCmd(), a.workspaceListCmd(), a.workspaceRemoveCmd())
 }
 
@@ -26,7 +27,7 @@ func (a *app) workspaceAddCmd() *cobra.Command {
 	}
 	c.Flags().StringVar(&w.Autonomy, "autonomy", "", "`level`: readonly, supervised or full (default supervised)")
 	c.Flags().StringArrayVar(&w.Approvers, "approver", nil, "`name` from [approvers]; may be repeated (default: only the local operator)")
-	c.Flags().Var((*longDuration)(&w.Timeout), "timeout", "expire pending requests after this long (default 5m)")
+	c.Flags().Var((*console.Duration)(&w.Timeout), "timeout", "expire pending requests after this long (default 5m)")
 	c.Flags().UintSliceVar(&w.AgentUIDs, "agent-uid", nil, "`UID` of the agent or of its rootless sandbox; it may never decide")
 	return c
 }

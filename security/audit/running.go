@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/spf13/afero"
 )
@@ -66,9 +66,7 @@ func changed(fsys FS, path string, open afero.File, size int64) string {
 }
 
 func sameFile(a, b fs.FileInfo) bool {
-	x, ok := a.Sys().(*syscall.Stat_t)
-	y, both := b.Sys().(*syscall.Stat_t)
-	return !ok || !both || x.Ino == y.Ino && x.Dev == y.Dev
+	return a.Sys() == nil || b.Sys() == nil || os.SameFile(a, b) // a simulated disk has neither
 }
 
 // sizeOf is 0 for a file that does not exist.

@@ -25,7 +25,6 @@ import (
 	"github.com/permesso-dev/permesso/approval/read"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
-	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/receipt"
 	"github.com/permesso-dev/permesso/security/seal"
@@ -221,7 +220,7 @@ func commandHint(err error) string {
 		{syscall.ENOSPC, "free space there: remove other files, or set a shorter [retention]; while the daemon runs, permesso status --disk shows what waits for space"},
 		{syscall.EDQUOT, "free space, or raise the quota of the daemon's user"},
 		{syscall.EROFS, "after a disk error check dmesg first; then: mount -o remount,rw MOUNTPOINT, and start the daemon again if it has ended"},
-		{ipc.ErrLocked, "stop the other daemon, or use another --home"},
+		{store.ErrLocked, "stop the other daemon, or use another --home"},
 	} {
 		if errors.Is(err, x.is) {
 			return x.hint

@@ -26,6 +26,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
@@ -297,7 +298,7 @@ func openFiles(ctx context.Context, a *console.Console, h *home.Home, k *home.Ke
 		case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 			c, err = filesClient(a, h, k, func() error { return nil }) // to read
 			return err
-		case !errors.Is(err, ipc.ErrLocked):
+		case !errors.Is(err, store.ErrLocked):
 			return err
 		case wasSilent:
 			return silent(h, h.HealthAt(time.Now()))
@@ -310,7 +311,7 @@ func openFiles(ctx context.Context, a *console.Console, h *home.Home, k *home.Ke
 		wasSilent = isSilent(absent)
 		return err
 	})
-	if errors.Is(err, ipc.ErrLocked) {
+	if errors.Is(err, store.ErrLocked) {
 		err = silent(h, h.HealthAt(time.Now()))
 	}
 	return c, err

@@ -15,6 +15,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/approval/submit"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/crashfs"
@@ -214,7 +215,7 @@ func (s *env) letOthersRun() {
 func (s *env) boot() (err error) {
 	var d *daemon
 	for range 10_000 {
-		if d, err = s.w.boot(); !errors.Is(err, ipc.ErrLocked) || s.yield == nil {
+		if d, err = s.w.boot(); !errors.Is(err, store.ErrLocked) || s.yield == nil {
 			break
 		}
 		s.letOthersRun()

@@ -150,7 +150,7 @@ type simFS struct {
 func (f simFS) TryLock(name string) (ipc.Lock, error) {
 	c, err := f.Proc.TryLock(f.lockName(name))
 	if errors.Is(err, crashfs.ErrLocked) {
-		err = fmt.Errorf("%w: %w", ipc.ErrLocked, err)
+		err = fmt.Errorf("%w: %w", store.ErrLocked, err)
 	}
 	return c, err
 }

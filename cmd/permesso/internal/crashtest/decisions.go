@@ -25,7 +25,7 @@ func decision(v approval.Verdict, where func(s *env, who string, v approval.Verd
 			s.letOthersRun()
 			err := where(s, name, v)
 			switch {
-			case errors.Is(err, decide.ErrUnknown), errors.Is(err, ipc.ErrLocked), errors.Is(err, errNoDaemon),
+			case errors.Is(err, decide.ErrUnknown), errors.Is(err, store.ErrLocked), errors.Is(err, errNoDaemon),
 				s.yield != nil && (errors.Is(err, crashfs.ErrKilled) || errors.Is(err, store.ErrUnavailable)):
 			default:
 				return unlessRefused(err)

@@ -16,7 +16,6 @@ import (
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
-	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 	"github.com/permesso-dev/permesso/ipc/service"
 	"github.com/permesso-dev/permesso/security/receipt"
@@ -147,7 +146,7 @@ type apiReceipts struct {
 
 // Check implements httpapi.Receipts.
 func (p apiReceipts) Check(text, tool, argsSHA256 string, allowExpired bool) error {
-	return home.CheckReceipt(p.verifier, text, tool, argsSHA256, allowExpired)
+	return console.CheckReceipt(p.verifier, text, tool, argsSHA256, allowExpired)
 }
 
 // CheckSubset implements httpapi.Receipts.

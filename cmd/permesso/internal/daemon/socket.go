@@ -17,12 +17,12 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/chat"
 	"github.com/permesso-dev/permesso/chat/web"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
-	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
 )
 
@@ -88,7 +88,7 @@ func (s *server) listenLocal() ([]part, error) {
 // homes may configure the same socket.
 func (s *server) lockSocket(p *part, path string) error {
 	lock, err := s.FS.TryLock(path + ".lock")
-	if errors.Is(err, ipc.ErrLocked) {
+	if errors.Is(err, store.ErrLocked) {
 		return console.Fail(console.ExitLocked, "configure another socket for one of them",
 			"another daemon listens on %s", path)
 	}

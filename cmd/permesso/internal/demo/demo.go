@@ -333,7 +333,7 @@ func (s *demoSession) checkOutcome(e demoRequest, rec *approval.Record) error {
 	file := filepath.Join(s.h.Layout.Responses(demoWorkspace), rec.RequestID+".json")
 	public := filepath.Join(s.h.Layout.Keys(), "signing.pub")
 	ran := rec.Status == approval.StatusApproved || rec.Status == approval.StatusAutoApproved
-	facts, err := home.VerifyReceipt(s.Console, file, home.ReceiptCheck{Tool: e.tool, Args: e.args, Key: public})
+	facts, err := s.VerifyReceipt(file, console.ReceiptCheck{Tool: e.tool, Args: e.args, Key: public}, console.Receipts{})
 	switch {
 	case ran && err != nil:
 		return fmt.Errorf("receipt: %w", err)
@@ -343,10 +343,10 @@ func (s *demoSession) checkOutcome(e demoRequest, rec *approval.Record) error {
 		s.out.line(plain, fmt.Sprintf("  ✓ %s: %s; no receipt, so nothing ran", e.tool, rec.Status))
 		return nil
 	}
-	if _, err = home.VerifyReceipt(s.Console, file, home.ReceiptCheck{Tool: e.tool, Args: e.other, Key: public}); err == nil {
+	if _, err = s.VerifyReceipt(file, console.ReceiptCheck{Tool: e.tool, Args: e.other, Key: public}, console.Receipts{}); err == nil {
 		return fmt.Errorf("receipt verifies for the wrong arguments %s", e.other)
 	}
-	s.out.line(good, fmt.Sprintf("  ✓ %s: receipt valid for %s, %s", e.tool, e.args, home.DecidedBy(facts)))
+	s.out.line(good, fmt.Sprintf("  ✓ %s: receipt valid for %s, %s", e.tool, e.args, console.DecidedBy(facts)))
 	s.out.line(good, fmt.Sprintf("    for %s it is refused: %v", e.other, err))
 	return nil
 }

@@ -2,7 +2,6 @@ package home
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -194,134 +193,19 @@ func (h *Home) TrustedKeys(keyFile string) (note.Verifiers, error) {
 	return v.Known(), nil
 }
 
-// ReceiptCheck is what a receipt must match; "" accepts any.
-type ReceiptCheck struct {
-	Tool, Args, Key string
-	Subset          string // arguments of which Args, the approved ones, may be more
-	AllowExpired    bool
-}
-
-// VerifyReceipt needs only the public key.
-func VerifyReceipt(a *console.Console, file string, f ReceiptCheck) (*approval.ReceiptFacts, error) {
-	text, err := ReadReceipt(a, file)
-	if err != nil {
-		return nil, err
-	}
-	v, err := ReceiptVerifier(a, f.Key)
-	if err != nil {
-		return nil, err
-	}
-	facts, err := v.Parse(text)
-	if err != nil {
-		return nil, console.Fail(console.ExitRefused, "", "%w", err)
-	}
-	args, digest, err := argumentsIn(f.Args)
-	if err != nil {
-		return nil, err
-	}
-	err = CheckReceipt(v, text, f.Tool, digest, f.AllowExpired)
-	if err == nil && f.Subset != "" {
-		if digest == "" {
-			return nil, console.Fail(console.ExitUsage, "permesso receipt verify FILE --args @APPROVED --args-subset @USED", "--args-subset needs --args, the arguments that were approved")
-		}
-		used, _, readErr := argumentsIn(f.Subset)
-		if readErr != nil {
-			return nil, readErr
-		}
-		err = receipt.CheckSubset(facts, args, used)
-	}
-	if errors.Is(err, receipt.ErrExpired) {
-		return nil, console.Wrap(console.ExitRefused, err, "--allow-expired checks the signature alone, and what else you name")
-	}
-	if err != nil {
-		return nil, console.Fail(console.ExitRefused, "", "%w", err)
-	}
-	return &facts, nil
-}
-
-// argumentsIn reads arguments, JSON or @FILE, and their digest; without surrounding space.
-func argumentsIn(given string) (args []byte, digest string, err error) {
-	if given == "" {
-		return nil, "", nil
-	}
-	args = []byte(given)
-	if name, ok := strings.CutPrefix(given, "@"); ok {
-		if args, err = os.ReadFile(name); err != nil {
-			return nil, "", err
-		}
-	}
-	args = bytes.TrimSpace(args)
-	return args, approval.Digest(args), nil
-}
-
-// CheckReceipt verifies a receipt for a tool and an arguments digest; "" accepts
-// any. late accepts an expired receipt.
-func CheckReceipt(v *receipt.Verifier, text, tool, argsSHA256 string, late bool) error {
-	f, err := v.Parse(text)
-	if err != nil {
-		return err
-	}
-	at := *v
-	if late {
-		at.Now = func() time.Time { return f.Issued }
-	}
-	return at.Verify(text, f.Workspace, f.RequestID, cmp.Or(tool, f.Tool), cmp.Or(argsSHA256, f.ArgsSHA256))
-}
-
-// ReadReceipt reads a receipt from its own file or from a response.
-func ReadReceipt(a *console.Console, file string) (string, error) {
-	b, err := a.ReadFile(file)
-	if id := strings.ToLower(file); errors.Is(err, fs.ErrNotExist) && len(id) >= 4 && approval.MaybeID(id) {
-		return "", console.Wrap(console.ExitError, err, "FILE is no id: the response of a request is in "+responsesOf(a)+" under the complete id, with .json")
-	}
-	if err != nil {
-		return "", err
-	}
-	if r, err := approval.ParseResponse([]byte(strings.TrimSpace(string(b)))); err == nil {
-		if r.Receipt == nil {
-			return "", console.Fail(console.ExitRefused, "only approved requests have one", "the response to %s has no receipt", r.RequestID)
-		}
-		return *r.Receipt, nil
-	}
-	return string(b), nil
-}
-
-// responsesOf names the folders of responses.
-func responsesOf(a *console.Console) string {
+// Receipts is what this home knows of its receipts.
+func Receipts(a *console.Console) console.Receipts {
 	dir, err := Find(a)
 	if err != nil {
 		dir = "HOME"
 	}
-	return ipc.Layout{Home: dir}.Responses("WORKSPACE")
-}
-
-// ReceiptVerifier knows the key in a file, or the keys of this home without one.
-func ReceiptVerifier(a *console.Console, key string) (*receipt.Verifier, error) {
-	if key != "" {
-		b, err := os.ReadFile(key)
+	return console.Receipts{Responses: ipc.Layout{Home: dir}.Responses("WORKSPACE"), Keys: func() (*receipt.Verifier, error) {
+		h, err := Load(a)
 		if err != nil {
 			return nil, err
 		}
-		return receipt.NewVerifier(strings.TrimSpace(string(b)))
-	}
-	h, err := Load(a)
-	if err != nil {
-		return nil, err
-	}
-	return receipt.LoadVerifier(h.FS, h.Layout.Keys())
-}
-
-// DescribeReceipt describes a valid receipt in one line.
-func DescribeReceipt(f *approval.ReceiptFacts) string {
-	return fmt.Sprintf("valid: %s %s in %s, %s at %s", f.RequestID, f.Tool, f.Workspace, DecidedBy(f), f.Issued.Format(time.RFC3339))
-}
-
-// DecidedBy is who decided what a receipt is about: approved by ann via cli.
-func DecidedBy(f *approval.ReceiptFacts) string {
-	if f.By != "" {
-		return f.DecisionType + " by " + f.By + " via " + f.Via
-	}
-	return f.DecisionType + " by rule " + f.Rule
+		return receipt.LoadVerifier(h.FS, h.Layout.Keys())
+	}}
 }
 
 // MarkRedeemed marks the receipt of a request as used. The error wraps fs.ErrExist if

@@ -14,7 +14,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/gate"
-	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/security/audit"
 	"github.com/permesso-dev/permesso/security/receipt"
 	"github.com/permesso-dev/permesso/security/seal"
@@ -192,7 +192,7 @@ func (h *Home) Recover(ctx context.Context) error {
 		}
 		return release()
 	})
-	if errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission) || errors.Is(err, ipc.ErrLocked) {
+	if errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission) || errors.Is(err, store.ErrLocked) {
 		return nil
 	}
 	return err

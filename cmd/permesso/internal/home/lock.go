@@ -7,8 +7,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
-	"github.com/permesso-dev/permesso/ipc"
 )
 
 // AnswerTimeout is how long a command or a daemon waits for a running daemon.
@@ -19,14 +19,14 @@ const (
 	lockInterval = 20 * time.Millisecond
 )
 
-// WaitForLock calls take until its error is not ipc.ErrLocked, and returns that error.
+// WaitForLock calls take until its error is not store.ErrLocked, and returns that error.
 // Other commands take the lock for a moment, and a daemon may be starting or stopping: the
-// wait ends with ipc.ErrLocked after AnswerTimeout if a daemon has the lock, after 5
+// wait ends with store.ErrLocked after AnswerTimeout if a daemon has the lock, after 5
 // seconds if another process has it.
 func (h *Home) WaitForLock(ctx context.Context, take func() error) error {
 	for began := time.Now(); ; {
 		err := take()
-		if !errors.Is(err, ipc.ErrLocked) {
+		if !errors.Is(err, store.ErrLocked) {
 			return err
 		}
 		waited := time.Since(began)
@@ -49,7 +49,7 @@ func (h *Home) Lock(ctx context.Context) (release func() error, err error) {
 		release, err = h.Store.Lease(ctx)
 		return err
 	})
-	if errors.Is(err, ipc.ErrLocked) {
+	if errors.Is(err, store.ErrLocked) {
 		err = fmt.Errorf("another daemon serves this home: %w", err)
 	}
 	return release, err

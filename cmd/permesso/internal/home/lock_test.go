@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
-	"github.com/permesso-dev/permesso/ipc"
 )
 
 // A daemon that starts, a rotation and every command wait equally long for a command that
@@ -37,7 +37,7 @@ func TestWaitForLock(t *testing.T) {
 				time.AfterFunc(c.held, func() { _ = lock.Close() })
 				release, err := h.Lock(t.Context())
 				if !c.ok {
-					require.ErrorIs(t, err, ipc.ErrLocked)
+					require.ErrorIs(t, err, store.ErrLocked)
 					time.Sleep(c.held) // the lock is released
 					return
 				}

@@ -34,6 +34,7 @@ const (
 	setup    = "cmd/permesso/internal/setup"
 	sandbox  = "cmd/permesso/internal/sandbox"
 	desktop  = "cmd/permesso/internal/desktop"
+	agent    = "cmd/permesso/internal/agent"
 )
 
 // rule is one package of ours and the packages of ours that it may import. What is not listed is
@@ -106,8 +107,10 @@ var plan = []rule{
 	{"security/seal", []string{"approval", "security/keyfile"}},
 	{"security/keyfile", []string{"approval/hints"}}, // how both keep their keys: it knows neither
 
-	{"cmd/permesso", []string{allParts, "cmd/permesso/config", console, home, control, sandbox, daemon, doctor, setup, demo, desktop}}, // the only one who knows all
+	{"cmd/permesso", []string{allParts, "cmd/permesso/config", agent, console, home, control, sandbox, daemon, doctor, setup, demo, desktop}}, // the only one who knows all
 	{console, []string{allParts}},
+	{agent, []string{"approval", "ipc/client", "security/receipt", console}},          // no store and no daemon: it runs on every system
+	{"cmd/permesso/client", []string{"approval", "security/receipt", agent, console}}, // the program where the daemon cannot run
 	{home, []string{allParts, "cmd/permesso/config", console}},
 	{control, []string{allParts, "cmd/permesso/config", console, home}},
 	{daemon, []string{allParts, "cmd/permesso/config", console, home, control, sandbox}},
@@ -158,7 +161,7 @@ var homes = []struct {
 	// Policy matches paths; no other package matches patterns.
 	{"github.com/bmatcuk/doublestar", []string{"security/policy"}},
 	{"mvdan.cc/sh", []string{"approval/facts", "cmd/permesso/internal/ruletest"}},
-	{"github.com/pelletier/go-toml", []string{"chat", "chat/messagestest", "cmd/permesso", "cmd/permesso/config", "security/secrets"}},
+	{"github.com/pelletier/go-toml", []string{"chat", "chat/messagestest", "cmd/permesso", "cmd/permesso/config", console, "security/secrets"}},
 	// Test libraries never reach the binary.
 	{"testing", testSupport},
 	{"github.com/stretchr/testify", testSupport},

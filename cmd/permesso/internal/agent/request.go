@@ -1,4 +1,4 @@
-package main
+package agent
 
 import (
 	"bytes"
@@ -24,6 +24,9 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
+// program is one run of the program.
+type program struct{ *console.Console }
+
 // endpoint is how an agent reaches the daemon: its two folders, or HTTP.
 type endpoint struct {
 	requests, responses string
@@ -43,8 +46,8 @@ type agentGate interface {
 	CancelBecause(ctx context.Context, s client.Submitted, reason string) (approval.Status, error)
 }
 
-func (w *endpoint) flags(a *app, c *cobra.Command, timeout string) {
-	c.Flags().Var((*longDuration)(&w.timeout), "timeout", timeout)
+func (w *endpoint) flags(a program, c *cobra.Command, timeout string) {
+	c.Flags().Var((*console.Duration)(&w.timeout), "timeout", timeout)
 	c.Flags().StringVar(&w.requests, "requests", cmp.Or(a.Env("PERMESSO_REQUESTS"), client.DefaultRequests), "`folder` to write requests to")
 	c.Flags().StringVar(&w.responses, "responses", cmp.Or(a.Env("PERMESSO_RESPONSES"), client.DefaultResponses), "`folder` to read responses from")
 	run := c.RunE
@@ -55,7 +58,7 @@ func (w *endpoint) flags(a *app, c *cobra.Command, timeout string) {
 }
 
 // connect returns a client for the endpoint that the flags or the environment name.
-func (w *endpoint) connect(a *app) (agentGate, error) {
+func (w *endpoint) connect(a program) (agentGate, error) {
 	silent := func(tried string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -70,6 +73,9 @@ func (w *endpoint) connect(a *app) (agentGate, error) {
 	}
 	return client.Files{Requests: w.requests, Responses: w.responses, Silent: silent}, nil
 }
+
+// maxNamed is how many requests an error names.
+const maxNamed = 5
 
 // grace is how long after --timeout a call that hangs in the file system or in the network is
 // left behind.
@@ -170,7 +176,10 @@ func withExitCode(err error) error {
 	return err
 }
 
-func (a *app) requestCmd() *cobra.Command {
+// Request is the command that submits a request.
+func Request(c *console.Console) *cobra.Command { return program{c}.request() }
+
+func (a program) request() *cobra.Command {
 	var r approval.Request
 	var w endpoint
 	var args []string
@@ -230,7 +239,7 @@ func (a *app) requestCmd() *cobra.Command {
 	fl.StringVar(&r.Rationale, "rationale", "", "reason for the request, as `text`")
 	fl.StringVar(&r.SessionID, "session", "", "session `id`")
 	fl.StringVar(&r.ActionType, "action-type", "", "exec_cmd, http_request, write_file, send_message or custom:`NAME`")
-	fl.Var((*longDuration)(&expires), "expires", "expire the request after this long (default: the workspace's approval_timeout)")
+	fl.Var((*console.Duration)(&expires), "expires", "expire the request after this long (default: the workspace's approval_timeout)")
 	fl.StringArrayVar(&r.Options, "option", nil, "answer `text` to choose from; may be repeated")
 	fl.StringVar(&r.Resubmits, "resubmits", "", "`id` of the request that this one replaces")
 	fl.BoolFunc("question", "ask an approver a question", func(string) error { r.Type = approval.TypeQuestion; return nil })
@@ -245,7 +254,7 @@ type submittedRequest struct {
 }
 
 // compose completes a request and checks it as the daemon will.
-func (a *app) compose(r *approval.Request, args []string, data string) (err error) {
+func (a program) compose(r *approval.Request, args []string, data string) (err error) {
 	if r.ToolName == "" && r.ActionType == "" && r.Type != approval.TypeQuestion {
 		return console.Fail(console.ExitUsage, "permesso request --help", "request needs TOOL, --action-type or --question")
 	}
@@ -264,7 +273,7 @@ func (a *app) compose(r *approval.Request, args []string, data string) (err erro
 }
 
 // arguments joins --data and --arg into one object. Values that are JSON stay verbatim.
-func (a *app) arguments(args []string, data string) (approval.Raw, error) {
+func (a program) arguments(args []string, data string) (approval.Raw, error) {
 	object := []byte(data)
 	var err error
 	switch {
@@ -327,7 +336,10 @@ func argument(arg string) (codec.Field, error) {
 	return codec.Field{Name: name, Value: q}, nil
 }
 
-func (a *app) waitCmd() *cobra.Command {
+// Wait is the command that waits for a response.
+func Wait(c *console.Console) *cobra.Command { return program{c}.wait() }
+
+func (a program) wait() *cobra.Command {
 	var w endpoint
 	c := &cobra.Command{
 		Use: "wait ID", Short: "Wait for a response and print it", Args: cobra.ExactArgs(1),
@@ -347,7 +359,7 @@ func (a *app) waitCmd() *cobra.Command {
 	return c
 }
 
-func (a *app) await(ctx context.Context, g agentGate, s client.Submitted, w *endpoint) error {
+func (a program) await(ctx context.Context, g agentGate, s client.Submitted, w *endpoint) error {
 	resp, err := within(ctx, w, "waiting for the response to "+s.ID, "permesso wait "+s.ID, func(ctx context.Context) (*approval.Response, error) {
 		return g.Await(ctx, s)
 	})
@@ -363,11 +375,11 @@ func (a *app) await(ctx context.Context, g agentGate, s client.Submitted, w *end
 	} else {
 		a.PrintResponse(resp)
 	}
-	return ended(resp)
+	return Ended(resp)
 }
 
-// ended returns the exit code of a response as an error, nil if it succeeded.
-func ended(r *approval.Response) error {
+// Ended returns the exit code of a response as an error, nil if it succeeded.
+func Ended(r *approval.Response) error {
 	switch r.Status {
 	case approval.StatusApproved, approval.StatusAutoApproved, approval.StatusAnswered:
 		return nil
