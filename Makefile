@@ -8,6 +8,7 @@ TOOL    := go tool -modfile=.ci/tools/go.mod
 # Output paths.
 BIN     ?= bin/permesso
 DIST    ?= dist
+DIST_ARCH ?=
 
 # The date of the commit is the only date in packages.
 EPOCH   := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
@@ -21,7 +22,7 @@ BENCH    ?= .
 BENCH_DIR ?=
 
 .DEFAULT_GOAL := help
-.PHONY: screenshots help build install man deb deb-debootstrap deps deps-demo deps-tools test test-fast soak oldest openapi crash fuzz bench check fmt demo clean
+.PHONY: screenshots help build install man dist deb deb-debootstrap deps deps-demo deps-tools test test-fast soak oldest openapi crash fuzz bench check fmt demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +42,9 @@ man: ## write man pages to dist/man; the same commit gives the same pages
 
 deb: build ## build a Debian package in dist, for this machine or GOARCH
 	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$(EPOCH)} .pkg/deb/build '$(VERSION)' $(BIN) $(DIST)
+
+dist: ## write all files of a release to dist: archives, packages, image, checksums (DIST_ARCH=amd64 for that alone)
+	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$(EPOCH)} .pkg/dist/build '$(VERSION)' '$(COMMIT)' '$(DATE)' $(DIST) $(DIST_ARCH)
 
 deb-debootstrap: deb ## test the package in a fresh Debian (needs root and network, 2 minutes)
 	@.ci/deps debootstrap

@@ -73,18 +73,18 @@ func TestDebianVersions(t *testing.T) {
 		{"v1.0.0-rc1-3-gabc1234", "1.0.0~rc1+3.gabc1234"},
 		{"v1.0.0", "1.0.0"},
 		{"v1.0.0-5-gabc1234", "1.0.0+5.gabc1234"},
-		{"v1.0.0-5-gabc1234-dirty", "1.0.0+5.gabc1234+dirty"},
+		{"v1.0.0-5-gabc1234-dirty", "1.0.0+5.gabc1234.dirty"},
 		{"v1.0.1", "1.0.1"},
 	}
 	for i, row := range order {
-		version := strings.TrimSpace(runTool(t, nil, ".pkg/deb/version", row.described, noon))
+		version := strings.TrimSpace(runTool(t, nil, ".pkg/version", "deb", row.described, noon))
 		require.Equal(t, row.version, version, row.described)
 		if i > 0 && i != 1 { // an unknown commit has no order
 			runTool(t, nil, "dpkg", "--compare-versions", order[i-1].version, "lt", version)
 		}
 	}
-	require.Equal(t, "0~20261121.unknown\n", runTool(t, nil, ".pkg/deb/version", "devel", noon))
-	require.Equal(t, "0~20261121.14b284d+dirty\n", runTool(t, nil, ".pkg/deb/version", "14b284d-dirty", noon))
+	require.Equal(t, "0~20261121.unknown\n", runTool(t, nil, ".pkg/version", "deb", "devel", noon))
+	require.Equal(t, "0~20261121.14b284d+dirty\n", runTool(t, nil, ".pkg/version", "deb", "14b284d-dirty", noon))
 }
 
 // The package is installed and used in an overlay of this system, with all changes

@@ -1,0 +1,396 @@
+package main
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	releaseTag  = "v1.2.3-rc1"
+	releaseTime = "1795262400" // 2026-11-21T12:00:00Z
+)
+
+// releasedFiles is the folder of a release for this architecture, built once.
+var releasedFiles = sync.OnceValues(func() (string, error) {
+	file, err := plainBinary() // TestMain removes its folder
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(filepath.Dir(filepath.Dir(file)), "release")
+	cmd := osexec.Command(".pkg/dist/build", releaseTag, "0123456789abcdef", "2026-11-21T12:00:00Z", dir, runtime.GOARCH)
+	cmd.Dir = filepath.Join("..", "..")
+	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH="+releaseTime, "DPKG_DEB_COMPRESSOR_LEVEL=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+func releaseFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := releasedFiles()
+	require.NoError(t, err)
+	return dir
+}
+
+// treeOf lists all files and folders below dir, with the digests of files.
+func treeOf(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		if all[rel] = "folder"; !d.IsDir() {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			all[rel] = digestText(b)
+		}
+		return nil
+	}))
+	return all
+}
+
+func digestText(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// installer runs install.sh in a home of its own.
+type installer struct {
+	t     *testing.T
+	shell []string
+	path  string
+	home  string
+}
+
+// run returns the exit code and all output.
+func (i *installer) run(script string, args ...string) (int, string) {
+	i.t.Helper()
+	argv := slices.Concat(i.shell, []string{script}, args)
+	cmd := osexec.Command(argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env = i.t.TempDir(), []string{"HOME=" + i.home, "PATH=" + i.path, "TMPDIR=" + i.t.TempDir()}
+	out, err := cmd.CombinedOutput()
+	if _, exited := errors.AsType[*osexec.ExitError](err); err != nil && !exited {
+		require.NoError(i.t, err)
+	}
+	return cmd.ProcessState.ExitCode(), string(out)
+}
+
+// busyboxOnly is a folder with the programs of busybox and no others.
+func busyboxOnly(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	busybox, err := osexec.LookPath("busybox")
+	require.NoError(t, err)
+	require.NoError(t, osexec.Command(busybox, "--install", "-s", dir).Run())
+	return dir
+}
+
+// fileServer serves the files of a release, and what was asked for. changed files have other bytes; nil: none.
+func fileServer(t *testing.T, changed map[string][]byte) *httptest.Server {
+	t.Helper()
+	files := http.FileServer(http.Dir(releaseFolder(t)))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch b, ok := changed[strings.TrimPrefix(r.URL.Path, "/")]; {
+		case ok && b == nil:
+			http.NotFound(w, r)
+		case ok:
+			_, _ = w.Write(b)
+		default:
+			files.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func archiveName() string { return "permesso_1.2.3-rc1_linux_" + runtime.GOARCH + ".tar.gz" }
+
+// The script installs, updates and removes, under the shells of Debian and of Alpine, and with their programs alone.
+func TestInstallScript(t *testing.T) {
+	t.Parallel()
+	script, err := filepath.Abs(filepath.Join("..", "..", ".pkg", "install.sh"))
+	require.NoError(t, err)
+	good := fileServer(t, nil)
+	for name, shell := range map[string]*installer{
+		"dash":    {shell: []string{"dash"}, path: "/usr/bin:/bin"},
+		"busybox": {shell: []string{"busybox", "sh"}, path: busyboxOnly(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := shell
+			i.t, i.home = t, t.TempDir()
+			require.NoError(t, os.MkdirAll(filepath.Join(i.home, ".local/bin"), 0o700))
+			require.NoError(t, os.WriteFile(filepath.Join(i.home, ".local/bin/other"), nil, 0o700))
+			before := treeOf(t, i.home)
+
+			for range 2 { // the second time is an update
+				code, out := i.run(script, "--user", "--from", good.URL)
+				require.Zero(t, code, out)
+				require.Contains(t, out, "installed permesso version 1.2.3-rc1 in "+i.home+"/.local\n")
+				require.Contains(t, out, "export PATH=")
+				require.NotContains(t, treeOf(t, i.home), ".local/bin/permesso.new")
+			}
+			there := treeOf(t, i.home)
+			for _, file := range []string{"bin/permesso", "share/man/man1/permesso.1.gz", "share/bash-completion/completions/permesso", "share/doc/permesso/README.md"} {
+				require.Contains(t, there, ".local/"+file)
+			}
+			code, out := i.run(script, "--user", "--from", releaseFolder(t))
+			require.Zero(t, code, out)
+			require.Equal(t, there, treeOf(t, i.home), "a folder is as good as a server")
+
+			code, out = i.run(script, "--uninstall", "--user")
+			require.Zero(t, code, out)
+			require.Contains(t, out, "kept: "+i.home+"/.config/permesso (configuration), "+i.home+"/.local/state/permesso ")
+			require.Equal(t, before, treeOf(t, i.home))
+			code, out = i.run(script, "--uninstall", "--user")
+			require.Equal(t, 1, code)
+			require.Contains(t, out, "nothing to remove")
+		})
+	}
+}
+
+// Whatever is wrong with what was fetched, nothing is installed and a sentence says why.
+func TestInstallScriptRefuses(t *testing.T) {
+	t.Parallel()
+	script, err := filepath.Abs(filepath.Join("..", "..", ".pkg", "install.sh"))
+	require.NoError(t, err)
+	sums, err := os.ReadFile(filepath.Join(releaseFolder(t), "SHA256SUMS"))
+	require.NoError(t, err)
+	line := regexp.MustCompile(`(?m)^[0-9a-f]{64}  ` + regexp.QuoteMeta(archiveName()) + "\n").FindString(string(sums))
+	require.NotEmpty(t, line)
+	for _, row := range []struct {
+		why     string
+		changed map[string][]byte
+		from    string
+		says    string
+	}{
+		{"another archive", map[string][]byte{archiveName(): []byte("other bytes")}, "", "has another SHA-256 than SHA256SUMS says; nothing was installed"},
+		{"no archive", map[string][]byte{archiveName(): nil}, "", "cannot get "},
+		{"no checksums", map[string][]byte{"SHA256SUMS": nil}, "", "cannot get "},
+		{"no checksum of the archive", map[string][]byte{"SHA256SUMS": []byte(strings.Replace(string(sums), line, "", 1))}, "", "names no single archive"},
+		{"two archives", map[string][]byte{"SHA256SUMS": []byte(string(sums) + strings.Replace(line, "1.2.3", "1.2.4", 1))}, "", "names no single archive"},
+		{"an answer of another kind", map[string][]byte{"SHA256SUMS": []byte("<html>sign in</html>")}, "", "names no single archive"},
+		{"no TLS", nil, "http://mirror.example", "neither https:// nor a folder"},
+		{"a name that begins like this machine's", nil, "http://127.0.0.1.evil.example", "neither https:// nor a folder"},
+		{"a relative folder", nil, "dist", "neither https:// nor a folder"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			i := &installer{t: t, shell: []string{"dash"}, path: "/usr/bin:/bin", home: t.TempDir()}
+			from := row.from
+			if from == "" {
+				from = fileServer(t, row.changed).URL
+			}
+			code, out := i.run(script, "--user", "--from", from)
+			require.Equal(t, 1, code, out)
+			require.Contains(t, out, row.says)
+			require.Contains(t, out, "hint: ")
+			require.Len(t, treeOf(t, i.home), 1, "only the home itself")
+		})
+	}
+}
+
+// A script that was cut off in its download does nothing.
+func TestInstallScriptCutOff(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "..", ".pkg", "install.sh"))
+	require.NoError(t, err)
+	lines := strings.SplitAfter(strings.TrimSuffix(string(text), "\n"), "\n")
+	require.Equal(t, `main "$@"`, lines[len(lines)-1])
+	i := &installer{t: t, shell: []string{"dash"}, path: "/usr/bin:/bin", home: t.TempDir()}
+	cut := filepath.Join(t.TempDir(), "cut.sh")
+	for n := range lines {
+		require.NoError(t, os.WriteFile(cut, []byte(strings.Join(lines[:n], "")), 0o600))
+		_, out := i.run(cut, "--user", "--from", releaseFolder(t))
+		require.NotContains(t, out, "install: ", "%d lines", n)
+		require.Len(t, treeOf(t, i.home), 1, "%d lines", n)
+	}
+}
+
+// Every file of a release is in SHA256SUMS, and each program says what it is.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	dir := releaseFolder(t)
+	sums, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
+	require.NoError(t, err)
+	want := map[string]string{".": "folder", "SHA256SUMS": digestText(sums)}
+	for line := range strings.Lines(string(sums)) {
+		sum, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "  ")
+		require.True(t, ok)
+		want[name] = sum
+	}
+	require.Equal(t, want, treeOf(t, dir))
+	for _, name := range []string{
+		archiveName(), "permesso_1.2.3~rc1_" + runtime.GOARCH + ".deb", "permesso_1.2.3-rc1_oci.tar", "permesso_1.2.3-rc1.spdx.json",
+		"permesso-1.2.3rc1-py3-none-any.whl", "permesso-1.2.3rc1.tar.gz", "permesso-1.2.3-rc1.tgz", "install.sh",
+	} {
+		require.Contains(t, want, name)
+	}
+
+	root := t.TempDir()
+	require.NoError(t, osexec.Command("tar", "-xzf", filepath.Join(dir, archiveName()), "-C", root).Run())
+	out, err := osexec.Command(filepath.Join(root, "bin/permesso"), "version", "--json", "--home", t.TempDir()).Output()
+	require.NoError(t, err)
+	var v struct{ Version, Commit, Date string }
+	require.NoError(t, json.Unmarshal(out, &v))
+	require.Equal(t, "1.2.3-rc1 0123456789abcdef 2026-11-21T12:00:00Z", v.Version+" "+v.Commit+" "+v.Date)
+
+	requireSBOM(t, filepath.Join(dir, "permesso_1.2.3-rc1.spdx.json"), filepath.Join(root, "bin/permesso"))
+	requireImage(t, filepath.Join(dir, "permesso_1.2.3-rc1_oci.tar"))
+}
+
+// requireSBOM compares the list with what the go command finds in the program.
+func requireSBOM(t *testing.T, file, program string) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var doc struct {
+		SPDXVersion   string
+		SPDXID        string
+		Packages      []struct{ SPDXID, Name, VersionInfo string }
+		Relationships []struct{ SPDXElementID, RelationshipType, RelatedSPDXElement string }
+	}
+	require.NoError(t, json.Unmarshal(b, &doc))
+	require.Equal(t, "SPDX-2.3", doc.SPDXVersion)
+	names := map[string]string{}
+	for _, p := range doc.Packages {
+		require.Regexp(t, `^SPDXRef-[A-Za-z0-9.-]+$`, p.SPDXID)
+		require.NotContains(t, names, p.SPDXID)
+		names[p.SPDXID] = p.Name + " " + p.VersionInfo
+	}
+	var described, contained []string
+	for _, r := range doc.Relationships {
+		switch r.RelationshipType {
+		case "DESCRIBES":
+			require.Equal(t, doc.SPDXID, r.SPDXElementID)
+			described = append(described, names[r.RelatedSPDXElement])
+		case "CONTAINS":
+			require.Contains(t, names, r.SPDXElementID)
+			contained = append(contained, names[r.RelatedSPDXElement])
+		}
+	}
+	require.Equal(t, []string{"permesso 1.2.3-rc1"}, described)
+
+	info, err := buildinfo.ReadFile(program)
+	require.NoError(t, err)
+	linked := []string{"stdlib " + strings.TrimPrefix(info.GoVersion, "go")}
+	for _, m := range info.Deps {
+		linked = append(linked, m.Path+" "+m.Version)
+	}
+	require.Greater(t, len(linked), 30)
+	require.ElementsMatch(t, linked, contained)
+}
+
+// requireImage follows the digests of an image layout down to the files, and compares the image with the one of the
+// Containerfile.
+func requireImage(t *testing.T, file string) {
+	t.Helper()
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	defer f.Close()
+	blobs := map[string][]byte{}
+	for r := tar.NewReader(f); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		blobs[h.Name], err = io.ReadAll(r)
+		require.NoError(t, err)
+	}
+	require.JSONEq(t, `{"imageLayoutVersion":"1.0.0"}`, string(blobs["oci-layout"]))
+	type descriptor struct {
+		Digest string
+		Size   int
+	}
+	get := func(d descriptor, v any) []byte {
+		b, ok := blobs["blobs/"+strings.Replace(d.Digest, ":", "/", 1)]
+		require.True(t, ok, d.Digest)
+		require.Equal(t, d.Digest, "sha256:"+digestText(b))
+		require.Len(t, b, d.Size)
+		if v != nil {
+			require.NoError(t, json.Unmarshal(b, v))
+		}
+		return b
+	}
+	var index, images struct{ Manifests []descriptor }
+	require.NoError(t, json.Unmarshal(blobs["index.json"], &index))
+	require.Len(t, index.Manifests, 1)
+	get(index.Manifests[0], &images)
+	require.Len(t, images.Manifests, 1, "one architecture")
+	var manifest struct {
+		Config descriptor
+		Layers []descriptor
+	}
+	get(images.Manifests[0], &manifest)
+	var config struct {
+		Architecture string
+		Config       struct {
+			User            string
+			Env             []string
+			Entrypoint, Cmd []string
+			Volumes         map[string]struct{}
+			StopSignal      string
+		}
+		Rootfs struct {
+			DiffIDs []string `json:"diff_ids"`
+		}
+	}
+	get(manifest.Config, &config)
+	require.Equal(t, runtime.GOARCH, config.Architecture)
+	require.Len(t, manifest.Layers, 1)
+	z, err := gzip.NewReader(bufio.NewReader(bytes.NewReader(get(manifest.Layers[0], nil))))
+	require.NoError(t, err)
+	layer, err := io.ReadAll(z)
+	require.NoError(t, err)
+	require.Equal(t, []string{"sha256:" + digestText(layer)}, config.Rootfs.DiffIDs)
+	var files []string
+	for r := tar.NewReader(bytes.NewReader(layer)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		files = append(files, fmt.Sprintf("%s %o %d", h.Name, h.Mode, h.Uid))
+	}
+	require.Equal(t, []string{"permesso 755 0", "var/ 755 0", "var/lib/ 755 0", "var/lib/permesso/ 700 65532"}, files)
+
+	text, err := os.ReadFile(filepath.Join("..", "..", ".pkg", "Containerfile"))
+	require.NoError(t, err)
+	_, last, _ := strings.Cut(string(text), "\nFROM scratch\n")
+	require.Contains(t, last, "\nUSER "+config.Config.User+"\n")
+	require.Contains(t, last, "\nENV "+strings.Join(config.Config.Env, " ")+"\n")
+	require.Contains(t, last, "\nENTRYPOINT [\""+strings.Join(config.Config.Entrypoint, `", "`)+"\"]\n")
+	require.Contains(t, last, "\nCMD [\""+strings.Join(config.Config.Cmd, `", "`)+"\"]\n")
+	require.Contains(t, last, "\nSTOPSIGNAL "+config.Config.StopSignal+"\n")
+	require.Contains(t, config.Config.Volumes, "/var/lib/permesso")
+}
