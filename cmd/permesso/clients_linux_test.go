@@ -155,6 +155,7 @@ func compare(t *testing.T, todo []scenario, got []scenarioResult, rest bool) {
 			case "ran":
 				require.EqualValues(t, want, o.Ran, why)
 			case "result":
+				require.NotNil(t, o.Decision, why)
 				require.Equal(t, exactJSON(t, want), exactJSON(t, o.Decision[field]), why)
 			default:
 				require.NotNil(t, o.Decision, why)
@@ -414,6 +415,8 @@ var errorNames = []struct {
 	{client.ErrNoGate, "not_a_gate"},
 	{client.ErrIDConflict, "mismatch"},
 	{context.DeadlineExceeded, "still_waiting"},
+	{client.ErrRejected, "rejected"},
+	{client.ErrMalformed, "malformed"},
 	{client.ErrDenied, "denied"},
 	{client.ErrExpired, "expired"},
 	{client.ErrCancelled, "cancelled"},
@@ -448,8 +451,14 @@ func decisionFields(r *approval.Response) map[string]any {
 	return map[string]any{
 		"outcome": string(r.Status), "auto": r.Decision.Auto, "code": text(r.Decision.Code), "note": text(r.Decision.Note),
 		"override": text(r.Decision.Override), "feedback": text(r.Feedback), "by": text(r.Decision.By), "via": text(r.Decision.Via),
-		"error": text(r.Error), "result": string(r.Result),
+		"error": text(r.Error), "result": string(r.Result), "metadata": decoded(r.Metadata),
 	}
+}
+
+// decoded is JSON as a test compares it; nil without any.
+func decoded(raw approval.Raw) (v any) {
+	_ = json.Unmarshal(raw, &v)
+	return v
 }
 
 // runParallel runs the scenarios concurrently.
@@ -535,7 +544,14 @@ func (p *goClient) act(ctx context.Context, o *scenarioResult) (*approval.Respon
 	case "guard", "mutate":
 		return nil, p.guard(ctx, req, o)
 	case "no_gate":
-		_, err := (&client.REST{URL: "http://127.0.0.1:9", Key: "permesso_x", Timeout: 300 * time.Millisecond}).Ask(ctx, req)
+		g := &client.REST{URL: "http://127.0.0.1:9", Key: "permesso_x"}
+		if p.s.Timeout == 0 {
+			g.Timeout = 300 * time.Millisecond
+		}
+		_, err := g.Ask(ctx, req)
+		if errors.Is(err, context.DeadlineExceeded) { // the caller's own
+			err = client.ErrUnreachable
+		}
 		return nil, err
 	case "again":
 		req.RequestID = "again"
@@ -638,6 +654,9 @@ func (p *shellClient) flags() (args []string) {
 	}
 	if req.ExpiresInSec > 0 {
 		args = append(args, "--expires", fmt.Sprintf("%ds", req.ExpiresInSec))
+	}
+	if len(req.Metadata) > 0 {
+		args = append(args, "--metadata", string(req.Metadata))
 	}
 	if req.Type == approval.TypeQuestion {
 		args = append(args, "--question")

@@ -104,13 +104,25 @@ type NotApproved struct{ Response *approval.Response }
 
 // The ends of a request without an approval.
 var (
-	ErrDenied      = errors.New("denied")                     // by a person, by policy, or because it was malformed
+	ErrDenied      = errors.New("denied")                     // by a person; ErrRejected and ErrMalformed are ErrDenied, too
+	ErrRejected    = end{"auto_rejected", ErrDenied}          // by the gate or its policy, without asking anyone
+	ErrMalformed   = end{"malformed", ErrDenied}              // the gate could not read the request, and never will
 	ErrExpired     = errors.New("expired")                    // no decision in time
 	ErrCancelled   = errors.New("cancelled")                  // by its client
 	ErrOverridden  = errors.New("overridden")                 // code 5: do what Decision.Override says, with a new request
 	ErrRequestMore = errors.New("more information requested") // Feedback is the approver's question
 	ErrFailed      = errors.New("failed")                     // approved, but failed, interrupted or not started: see Error
 )
+
+// end is a particular case of another end.
+type end struct {
+	text string
+	is   error
+}
+
+func (e end) Error() string { return e.text }
+
+func (e end) Unwrap() error { return e.is }
 
 func (e *NotApproved) Error() string {
 	text := e.Unwrap().Error()
@@ -136,7 +148,11 @@ func (e *NotApproved) Unwrap() error {
 	case approval.StatusFailed, approval.StatusInterrupted:
 		return ErrFailed
 	case approval.StatusApproved, approval.StatusAutoApproved, approval.StatusAnswered,
-		approval.StatusDenied, approval.StatusAutoRejected, approval.StatusMalformed:
+		approval.StatusDenied:
+	case approval.StatusAutoRejected:
+		return ErrRejected
+	case approval.StatusMalformed:
+		return ErrMalformed
 	}
 	return ErrDenied
 }

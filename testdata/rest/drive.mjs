@@ -10,7 +10,7 @@ const KINDS = new Map([
   [permesso.NotPending, 'not_pending'], [permesso.Unreachable, 'unreachable'], [permesso.NotAGate, 'not_a_gate'],
   [permesso.Mismatch, 'mismatch'], [permesso.StillWaiting, 'still_waiting'], [permesso.Denied, 'denied'],
   [permesso.Expired, 'expired'], [permesso.Cancelled, 'cancelled'], [permesso.Overridden, 'overridden'],
-  [permesso.MoreWanted, 'more_wanted'], [permesso.Failed, 'failed'],
+  [permesso.MoreWanted, 'more_wanted'], [permesso.Failed, 'failed'], [permesso.Rejected, 'rejected'], [permesso.Malformed, 'malformed'],
 ])
 
 const json = (value) => {
@@ -20,8 +20,8 @@ const json = (value) => {
   return '{' + Object.entries(value).map(([name, member]) => JSON.stringify(name) + ':' + json(member)).join(',') + '}'
 }
 
-const resultOf = ({ outcome, auto, code, note, override, feedback, by, via, error, result }) =>
-  ({ decision: { outcome, auto, code, note, override, feedback, by, via, error, result: json(result) } })
+const resultOf = ({ outcome, auto, code, note, override, feedback, by, via, error, metadata, result }) =>
+  ({ decision: { outcome, auto, code, note, override, feedback, by, via, error, metadata, result: json(result) } })
 
 const camel = (name) => name.replace(/_([a-z])/g, (_, c) => c.toUpperCase())
 
@@ -56,7 +56,9 @@ async function runScenario(s) {
       await assert.rejects(gate.cancel(process.env.FOREIGN), permesso.NotFound)
       return gate.wait(process.env.FOREIGN)
     case 'no_gate':
-      return new permesso.Gate({ url: 'http://127.0.0.1:9', key: 'permesso_x', retryTimeoutMs: 300 }).request(tool, data)
+      return new permesso.Gate({ url: 'http://127.0.0.1:9', key: 'permesso_x', retryTimeoutMs: timeoutMs ? undefined : 300 })
+        .request(tool, data, { timeoutMs })
+        .catch((error) => { assert.equal(error.idempotencyKey?.length, 32); throw error })
     case 'guard':
     case 'mutate':
       return guard(s, gate, more, timeoutMs)

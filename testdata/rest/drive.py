@@ -13,12 +13,12 @@ KINDS = {
     permesso.NotPending: "not_pending", permesso.Unreachable: "unreachable", permesso.NotAGate: "not_a_gate",
     permesso.Mismatch: "mismatch", permesso.StillWaiting: "still_waiting", permesso.Denied: "denied",
     permesso.Expired: "expired", permesso.Cancelled: "cancelled", permesso.Overridden: "overridden",
-    permesso.MoreWanted: "more_wanted", permesso.Failed: "failed",
+    permesso.MoreWanted: "more_wanted", permesso.Failed: "failed", permesso.Rejected: "rejected", permesso.Malformed: "malformed",
 }  # fmt: skip
 
 
 def result_of(decision):
-    d = {name: getattr(decision, name) for name in ("outcome", "auto", "code", "note", "override", "feedback", "by", "via", "error")}
+    d = {name: getattr(decision, name) for name in ("outcome", "auto", "code", "note", "override", "feedback", "by", "via", "error", "metadata")}
     d["result"] = json.dumps(decision.result, ensure_ascii=False, separators=(",", ":"))
     return {"decision": d}
 
@@ -62,7 +62,12 @@ def run_scenario(s):
         except permesso.NotFound:
             gate.wait(os.environ["FOREIGN"])
     if s["do"] == "no_gate":
-        permesso.Gate("http://127.0.0.1:9", "permesso_x", retry_timeout=0.3).request(tool, data)
+        retry = {} if timeout else {"retry_timeout": 0.3}
+        try:
+            permesso.Gate("http://127.0.0.1:9", "permesso_x", **retry).request(tool, data, timeout=timeout)
+        except permesso.Unreachable as error:
+            assert len(error.idempotency_key) == 32
+            raise
     if s["do"] == "mutate":
         return guard(s, MutatingGate(), fields, timeout)
     if s["do"] == "guard":

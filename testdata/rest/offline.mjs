@@ -74,11 +74,31 @@ assert.equal(await guarded({ path: '/x' }), '/x')
 const asked = JSON.parse(yes.asked[1])
 assert.deepEqual([asked.action_type, asked.session_id, asked.title, asked.request_data, asked.tool_name], ['custom:remove', 's', 't', { path: '/x' }, undefined])
 await assert.rejects(guarded({ path: () => '/etc' }), TypeError)
+
+// Positional arguments are members, under the names of their parameters.
+const called = []
+for (const [func, args, shown, options] of [
+  [function move(from, to, force = false, ...rest) { called.push([from, to, force, ...rest]) }, ['/a', '/b'], { from: '/a', to: '/b' }],
+  [function move(from, to, force = false, ...rest) { called.push([from, to, force, ...rest]) }, ['/a', '/b', true, 1, 2], { from: '/a', to: '/b', force: true, rest: 1, 'argument 5': 2 }],
+  [async (path) => { called.push([path]) }, ['/x'], { path: '/x' }, { actionType: 'custom:a' }],
+  [async path => { called.push([path]) }, ['/x'], { path: '/x' }, { actionType: 'custom:a' }],
+  [async ({ path }, [n]) => { called.push([path, n]) }, [{ path: 1 }, [2]], { 'argument 1': { path: 1 }, 'argument 2': [2] }, { actionType: 'custom:a' }],
+  [function both(a, b) { called.push([a, b]) }, [1, 2], { source: 1, target: 2 }, { parameters: ['source', 'target'] }],
+  [function twice(...a) { called.push(a) }, [1, 2], { same: 1, 'argument 2': 2 }, { parameters: ['same', 'same'] }],
+  [function list(a) { called.push([a]) }, [[1, 2]], { a: [1, 2] }],
+  [function none() { called.push([]) }, [], {}],
+]) {
+  const fake = fakeGate('approved')
+  await permesso.needsApproval(func, { gate: fake.gate, ...options })(...args)
+  assert.deepEqual(JSON.parse(fake.asked[0]).request_data, shown)
+}
+assert.deepEqual(called, [['/a', '/b', false], ['/a', '/b', true, 1, 2], ['/x'], ['/x'], [1, 2], [1, 2], [1, 2], [[1, 2]], []])
+
 assert.throws(() => permesso.needsApproval(() => 1), TypeError, 'a name or an actionType')
 assert.equal(ran.length, 1)
 
 for (const [status, kind] of Object.entries({
-  denied: permesso.Denied, auto_rejected: permesso.Denied, malformed: permesso.Denied, answered: permesso.Denied,
+  denied: permesso.Denied, auto_rejected: permesso.Rejected, malformed: permesso.Malformed, answered: permesso.Denied,
   expired: permesso.Expired, cancelled: permesso.Cancelled, overridden: permesso.Overridden,
   request_more: permesso.MoreWanted, failed: permesso.Failed, interrupted: permesso.Failed,
   perhaps: permesso.Denied, APPROVED: permesso.Denied, constructor: permesso.Denied, __proto__x: permesso.Denied,

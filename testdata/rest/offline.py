@@ -109,7 +109,7 @@ def main():
     raises(TypeError, Thing().method, object())
 
     for status, kind in (
-        ("denied", permesso.Denied), ("auto_rejected", permesso.Denied), ("malformed", permesso.Denied), ("answered", permesso.Denied),
+        ("denied", permesso.Denied), ("auto_rejected", permesso.Rejected), ("malformed", permesso.Malformed), ("answered", permesso.Denied),
         ("expired", permesso.Expired), ("cancelled", permesso.Cancelled), ("overridden", permesso.Overridden),
         ("request_more", permesso.MoreWanted), ("failed", permesso.Failed), ("interrupted", permesso.Failed),
         ("perhaps", permesso.Denied), ("APPROVED", permesso.Denied), ("", permesso.Denied),

@@ -45,7 +45,8 @@ from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence, TypeVar
 
 __all__ = [
     "Cancelled", "Decision", "Denied", "Error", "Expired", "Failed", "Gate", "Invalid", "InvalidKey", "Mismatch",
-    "MoreWanted", "NotAGate", "NotApproved", "NotFound", "NotPending", "Overridden", "Refused", "StillWaiting",
+    "Malformed", "MoreWanted", "NotAGate", "NotApproved", "NotFound", "NotPending", "Overridden", "Refused", "Rejected",
+    "StillWaiting",
     "Submitted", "Unreachable", "cancel", "needs_approval", "request", "submit", "wait",
 ]
 
@@ -64,8 +65,10 @@ class Error(Exception):
 
 
 class Unreachable(Error):
-    """No gate answered within the retry timeout. The request may have been accepted: submit it again with the
-    same idempotency_key to find out."""
+    """No gate answered within the timeout. A request may have been accepted: submit it again with the same
+    idempotency_key to find out. The error of a submission has the key that it used."""
+
+    idempotency_key: str = ""
 
 
 class NotAGate(Error):
@@ -122,7 +125,15 @@ class NotApproved(Error):
 
 
 class Denied(NotApproved):
-    """Denied by a person or by policy; feedback may have the reason."""
+    """Denied by a person; feedback may have the reason."""
+
+
+class Rejected(Denied):
+    """Refused by the gate or its policy, without asking anyone. The reason is in the message."""
+
+
+class Malformed(Denied):
+    """The gate could not read the request, and never will. The reason is in the message."""
 
 
 class Expired(NotApproved):
@@ -156,7 +167,7 @@ class Failed(NotApproved):
 _REFUSALS: dict[int, type[Refused]] = {401: InvalidKey, 403: InvalidKey, 404: NotFound, 409: NotPending, 410: NotPending}
 _ENDS: dict[str, type[NotApproved]] = {
     "expired": Expired, "cancelled": Cancelled, "overridden": Overridden, "request_more": MoreWanted,
-    "failed": Failed, "interrupted": Failed,
+    "failed": Failed, "interrupted": Failed, "auto_rejected": Rejected, "malformed": Malformed,
 }  # fmt: skip
 # Status and execution of each outcome. An unknown outcome is denied.
 _STATUSES = {
@@ -184,6 +195,7 @@ class Decision:
     result: Any  # a tool's result; {"answer": ...} for a question
     error: Optional[str]
     receipt: Optional[str]  # the signed note of an approval
+    metadata: Any  # the request's, unchanged
     raw: Mapping[str, Any] = dataclasses.field(repr=False)  # the unchanged response
 
     @property
@@ -232,15 +244,22 @@ class Gate:
             )
 
     def submit(
-        self, tool_name: str = "", data: Optional[Data] = None, *, idempotency_key: Optional[str] = None, **more: Any
-    ) -> Submitted:
+        self, tool_name: str = "", data: Optional[Data] = None, *, timeout: Optional[float] = None,
+        idempotency_key: Optional[str] = None, **more: Any,
+    ) -> Submitted:  # fmt: skip
         """Submit a request. MORE: action_type (without a tool nothing runs on the host), title, preview, rationale,
-        session_id, expires_in_sec, type ("question"), options, resubmits, proof; by HTTP also channel and target.
-        The same idempotency_key (in folders 16 to 64 hex digits, or a UUID) is the same request."""
+        session_id, expires_in_sec, type ("question"), options, resubmits, proof, metadata (an object of up to 4 KiB, which
+        comes back in the decision); by HTTP also channel and target. Without an answer it is Unreachable after the
+        timeout, in seconds, or the gate's retry_timeout. The same idempotency_key (in folders 16 to 64 hex digits, or a UUID) is the same request."""
         args = _encode({} if data is None else data)
         fields = {"tool_name": tool_name, **more}
         fields = {name: value for name, value in fields.items() if value not in (None, "", (), [])}
-        return self._transport.submit(fields, args, idempotency_key or secrets.token_hex(16))
+        key = idempotency_key or secrets.token_hex(16)
+        try:
+            return self._transport.submit(fields, args, key, _end(timeout))
+        except Unreachable as error:
+            error.idempotency_key = key
+            raise
 
     def wait(self, request: Union[Submitted, str], timeout: Optional[float] = None) -> Decision:
         """Return the end of a request, once it has ended. Without a timeout it waits until then."""
@@ -251,8 +270,11 @@ class Gate:
     def request(
         self, tool_name: str = "", data: Optional[Data] = None, *, timeout: Optional[float] = None, **more: Any
     ) -> Decision:
-        """Submit a request and wait for its end."""
-        return self.wait(self.submit(tool_name, data, **more), timeout)
+        """Submit a request and wait for its end. The timeout, in seconds, covers both: without an answer of a gate it
+        is Unreachable then, without a decision StillWaiting."""
+        end = _end(timeout)
+        asked = self.submit(tool_name, data, timeout=timeout, **more)
+        return self.wait(asked, _left(end))
 
     def cancel(self, request: Union[Submitted, str]) -> None:
         """Cancel a pending request. By HTTP it raises NotPending if that is too late."""
@@ -283,9 +305,10 @@ def needs_approval(
         def ask(args: Any, kwargs: Any) -> None:
             shown = arguments(args, kwargs)
             client = gate or Gate()
-            asked = client.submit("", shown, action_type=kind, **more)
+            end = _end(timeout)
+            asked = client.submit("", shown, action_type=kind, timeout=timeout, **more)
             try:
-                client.wait(asked, timeout).check()
+                client.wait(asked, _left(end)).check()
             except (StillWaiting, KeyboardInterrupt):
                 try:
                     client.cancel(asked)
@@ -330,6 +353,15 @@ def cancel(request: Union[Submitted, str]) -> None:
     Gate().cancel(request)
 
 
+def _end(timeout: Optional[float]) -> Optional[float]:
+    """When a timeout that begins now is over."""
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def _left(end: Optional[float]) -> Optional[float]:
+    return None if end is None else max(0.0, end - time.monotonic())
+
+
 def _encode(data: Data) -> bytes:
     if isinstance(data, str):
         data = data.encode()
@@ -363,7 +395,8 @@ def _decision(id: str, outcome: str, raw: Mapping[str, Any], auto: bool) -> Deci
     status, execution = _STATUSES.get(outcome, ("denied", "none"))
     return Decision(
         id, outcome, status, execution, auto, decision.get("code"), decision.get("note"), decision.get("override"),
-        raw.get("feedback"), decision.get("by"), decision.get("via"), raw.get("result"), raw.get("error"), raw.get("receipt"), raw,
+        raw.get("feedback"), decision.get("by"), decision.get("via"), raw.get("result"), raw.get("error"), raw.get("receipt"),
+        raw.get("metadata"), raw,
     )  # fmt: skip
 
 
@@ -383,14 +416,16 @@ class _Http:
     def __repr__(self) -> str:
         return f"_Http({self._url.geturl()!r})"  # without the key
 
-    def submit(self, fields: Mapping[str, Any], args: bytes, key: str) -> Submitted:
-        raw = self._call("POST", "/v1/approvals", _body(fields, args), key)
+    def submit(self, fields: Mapping[str, Any], args: bytes, key: str, end: Optional[float]) -> Submitted:
+        raw = self._call("POST", "/v1/approvals", _body(fields, args), key, end=end)
+        if raw is None:
+            raise Unreachable("no gate answered within the timeout: the request may have been accepted")
         asked = Submitted(_plain(raw["approval_id"]), fields.get("tool_name", ""), _sha256(args))
         self._check_matches(asked, raw)
         return asked
 
     def wait(self, asked: Submitted, timeout: Optional[float]) -> Decision:
-        end = None if timeout is None else time.monotonic() + timeout
+        end = _end(timeout)
         while True:
             began = time.monotonic()
             left = _LONG_POLL if end is None else end - began
@@ -538,16 +573,14 @@ class _Folders:
     def __init__(self, requests: str, responses: str) -> None:
         self._requests, self._responses = requests, responses
 
-    def submit(self, fields: Mapping[str, Any], args: bytes, key: str) -> Submitted:
+    def submit(self, fields: Mapping[str, Any], args: bytes, key: str, end: Optional[float]) -> Submitted:
         id = _plain(key)
         body = _body({"request_id": id, **fields}, args)
         self._put(id + ".json", body)
         return Submitted(id, fields.get("tool_name", ""), _sha256(args), _sha256(body))
 
     def wait(self, asked: Submitted, timeout: Optional[float]) -> Decision:
-        path, end, pause = os.path.join(self._responses, asked.id + ".json"), None, 0.01
-        if timeout is not None:
-            end = time.monotonic() + timeout
+        path, end, pause = os.path.join(self._responses, asked.id + ".json"), _end(timeout), 0.01
         while True:
             try:
                 with open(path, "rb") as file:
@@ -584,6 +617,7 @@ def _main(argv: Optional[Sequence[str]] = None) -> int:
     ask = commands.add_parser("request", help="Submit a request, wait, and print the decision as JSON")
     ask.add_argument("tool_name", nargs="?", default="")
     ask.add_argument("--data", help="Arguments, a JSON object")
+    ask.add_argument("--metadata", type=json.loads, help="A JSON object that comes back in the decision")
     for name in ("action-type", "title", "preview", "rationale", "session-id", "resubmits", "idempotency-key"):
         ask.add_argument("--" + name)
     ask.add_argument("--expires-in-sec", type=int)

@@ -20,7 +20,7 @@ export interface GateOptions {
 }
 
 export interface WaitOptions {
-  /** Default: wait until the request has ended. */
+  /** Default: wait until the request has ended. In request and needsApproval it covers the submission, too. */
   timeoutMs?: number
 }
 
@@ -37,6 +37,8 @@ export interface RequestFields {
   expiresInSec?: number
   resubmits?: string
   proof?: { [name: string]: Json | undefined }
+  /** An object of up to 4 KiB, which comes back in the decision. */
+  metadata?: { [name: string]: Json | undefined }
   /** By HTTP: ask only there. */
   channel?: 'telegram' | 'email'
   target?: { tg_chat_id?: string; email_to?: string }
@@ -86,6 +88,8 @@ export declare class Decision {
   readonly error: string | null
   /** The signed note of an approval. */
   readonly receipt: string | null
+  /** The request's, unchanged. */
+  readonly metadata: any
   /** The unchanged response. */
   readonly raw: any
   /** True only if the action may run, or has run. */
@@ -100,7 +104,7 @@ export declare class Decision {
 export declare class Gate {
   constructor(options?: GateOptions)
   /** Submits a request. Without a tool nothing runs on the host, and actionType describes the action. */
-  submit(toolName?: string, data?: Arguments, options?: RequestOptions): Promise<Submitted>
+  submit(toolName?: string, data?: Arguments, options?: RequestOptions & WaitOptions): Promise<Submitted>
   /** Returns the end of a request, once it has ended. */
   wait(request: Submitted | string, options?: WaitOptions): Promise<Decision>
   /** Submits a request and waits for its end. */
@@ -110,16 +114,21 @@ export declare class Gate {
 }
 
 /**
- * Makes a function run only after an approval of each call; otherwise it throws NotApproved. Its one argument, an
- * object, becomes request_data. After the timeout the request is cancelled.
+ * Makes a function run only after an approval of each call; otherwise it throws NotApproved. One argument that is a
+ * plain object becomes request_data; otherwise each argument is a member, under the name of its parameter. A default that
+ * the function itself would fill in is not shown. After the timeout the request is cancelled.
  */
-export declare function needsApproval<A extends object, R>(
-  func: (arg: A) => R,
-  options?: RequestFields & WaitOptions & { gate?: Gate },
-): (arg: A) => Promise<Awaited<R>>
+export declare function needsApproval<A extends unknown[], R>(
+  func: (...args: A) => R,
+  options?: RequestFields & WaitOptions & {
+    gate?: Gate
+    /** The names of the arguments. Default: those in the function's source, which a minifier changes. */
+    parameters?: string[]
+  },
+): (...args: A) => Promise<Awaited<R>>
 
 /** Gate.submit of the environment's gate. */
-export declare function submit(toolName?: string, data?: Arguments, options?: RequestOptions): Promise<Submitted>
+export declare function submit(toolName?: string, data?: Arguments, options?: RequestOptions & WaitOptions): Promise<Submitted>
 /** Gate.request of the environment's gate. */
 export declare function request(toolName?: string, data?: Arguments, options?: RequestOptions & WaitOptions): Promise<Decision>
 /** Gate.wait of the environment's gate. */
@@ -129,8 +138,13 @@ export declare function cancel(request: Submitted | string): Promise<void>
 
 /** Base of all errors of this module. */
 export declare class PermessoError extends Error {}
-/** No gate answered within the retry timeout, or it was busy. Submit with the same idempotencyKey to find out more. */
-export declare class Unreachable extends PermessoError {}
+/**
+ * No gate answered within the timeout, or it was busy. A request may have been accepted: submit it again with the same
+ * idempotencyKey to find out. The error of a submission has the key that it used.
+ */
+export declare class Unreachable extends PermessoError {
+  idempotencyKey: string
+}
 /** The server is not a gate. */
 export declare class NotAGate extends PermessoError {}
 /** A response is for other bytes than the submitted ones. */
@@ -159,8 +173,12 @@ export declare class NotApproved extends PermessoError {
   constructor(decision: Decision)
   readonly decision: Decision
 }
-/** Denied by a person or by policy; decision.feedback may have the reason. */
+/** Denied by a person; decision.feedback may have the reason. */
 export declare class Denied extends NotApproved {}
+/** Refused by the gate or its policy, without asking anyone. The reason is in the message. */
+export declare class Rejected extends Denied {}
+/** The gate could not read the request, and never will. The reason is in the message. */
+export declare class Malformed extends Denied {}
 /** No decision in time. */
 export declare class Expired extends NotApproved {}
 /** Cancelled by its client. */

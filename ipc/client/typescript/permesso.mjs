@@ -7,8 +7,8 @@
  *     const decision = await permesso.request('x_post', { text: 'Meeting at 5' }, { rationale: 'the team forgets' })
  *     if (decision.approved) console.log(decision.result)      // the host has run it
  *
- *     const remove = permesso.needsApproval(async function remove({ path }) { await fs.rm(path) })
- *     await remove({ path: '/tmp/x' })                         // runs here, and only after an approval
+ *     const remove = permesso.needsApproval(async function remove(path) { await fs.rm(path) })
+ *     await remove('/tmp/x')                                   // runs here, and only after an approval
  *
  * PERMESSO_URL is the gate's URL (http://127.0.0.1:8765, https://..., unix:///path), PERMESSO_KEY the key.
  * Without PERMESSO_URL the client uses two folders, PERMESSO_REQUESTS and PERMESSO_RESPONSES (default
@@ -44,8 +44,13 @@ export class PermessoError extends Error {
   }
 }
 
-/** No gate answered within the retry timeout, or it was busy. Submit with the same idempotencyKey to find out more. */
-export class Unreachable extends PermessoError {}
+/**
+ * No gate answered within the timeout, or it was busy. A request may have been accepted: submit it again with the same
+ * idempotencyKey to find out. The error of a submission has the key that it used.
+ */
+export class Unreachable extends PermessoError {
+  idempotencyKey = ''
+}
 
 /** The server is not a gate. */
 export class NotAGate extends PermessoError {}
@@ -94,8 +99,14 @@ export class NotApproved extends PermessoError {
   }
 }
 
-/** Denied by a person or by policy; decision.feedback may have the reason. */
+/** Denied by a person; decision.feedback may have the reason. */
 export class Denied extends NotApproved {}
+
+/** Refused by the gate or its policy, without asking anyone. The reason is in the message. */
+export class Rejected extends Denied {}
+
+/** The gate could not read the request, and never will. The reason is in the message. */
+export class Malformed extends Denied {}
 
 /** No decision in time. */
 export class Expired extends NotApproved {}
@@ -118,6 +129,7 @@ const REFUSALS = { 401: InvalidKey, 403: InvalidKey, 404: NotFound, 409: NotPend
 /** @type {Record<string, typeof NotApproved>} */
 const ENDS = {
   expired: Expired, cancelled: Cancelled, overridden: Overridden, request_more: MoreWanted, failed: Failed, interrupted: Failed,
+  auto_rejected: Rejected, malformed: Malformed,
 }
 
 /**
@@ -151,6 +163,7 @@ export class Decision {
     /** @type {any} */ this.result = raw.result ?? null
     /** @type {string | null} */ this.error = raw.error ?? null
     /** @type {string | null} */ this.receipt = raw.receipt ?? null
+    /** @type {any} */ this.metadata = raw.metadata ?? null
     /** @type {any} */ this.raw = raw
   }
 
@@ -191,10 +204,12 @@ export class Gate {
   }
 
   /**
-   * Submits a request. Without a tool nothing runs on the host, and actionType describes the action.
+   * Submits a request. Without a tool nothing runs on the host, and actionType describes the action. Without an answer
+   * it is Unreachable after timeoutMs, or the gate's retryTimeoutMs.
    * @param {string} toolName @param {any} data @param {any} options
    */
-  async submit(toolName = '', data = {}, { idempotencyKey = randomBytes(16).toString('hex'), ...more } = {}) {
+  async submit(toolName = '', data = {}, { timeoutMs = Infinity, idempotencyKey = randomBytes(16).toString('hex'), ...more } = {}) {
+    const end = Date.now() + timeoutMs
     const args = typeof data === 'string' ? data.trim() : encode(data)
     if (!args.startsWith('{')) throw new TypeError('the arguments must be a JSON object')
     /** @type {Record<string, any>} */
@@ -203,7 +218,12 @@ export class Gate {
       const empty = value === undefined || value === null || value === '' || (Array.isArray(value) && value.length === 0)
       if (!empty) fields[name.replace(/[A-Z]/g, (c) => '_' + c.toLowerCase())] = value
     }
-    return this.#transport.submit(fields, args, idempotencyKey)
+    try {
+      return await this.#transport.submit(fields, args, idempotencyKey, end)
+    } catch (error) {
+      if (error instanceof Unreachable) error.idempotencyKey = idempotencyKey
+      throw error
+    }
   }
 
   /**
@@ -217,12 +237,13 @@ export class Gate {
   }
 
   /**
-   * Submits a request and waits for its end.
+   * Submits a request and waits for its end. The timeout covers both: without an answer of a gate it is Unreachable then,
+   * without a decision StillWaiting.
    * @param {string} [toolName] @param {any} [data] @param {any} [options]
    */
   async request(toolName, data, options = {}) {
-    const { timeoutMs, ...more } = options
-    return this.wait(await this.submit(toolName, data, more), { timeoutMs })
+    const end = Date.now() + (options.timeoutMs ?? Infinity)
+    return this.wait(await this.submit(toolName, data, options), { timeoutMs: end - Date.now() })
   }
 
   /**
@@ -235,26 +256,55 @@ export class Gate {
 }
 
 /**
- * Makes a function run only after an approval of each call; otherwise it throws NotApproved. Its one argument, an
- * object, becomes request_data. After the timeout the request is cancelled.
- * @param {(arg: any) => any} func @param {any} options
+ * Makes a function run only after an approval of each call; otherwise it throws NotApproved. One argument that is a
+ * plain object becomes request_data; otherwise each argument is a member, under the name of its parameter. A default that
+ * the function itself would fill in is not shown. After the timeout the request is cancelled.
+ * @param {(...args: any[]) => any} func @param {any} options
  */
-export function needsApproval(func, { gate, actionType, timeoutMs = Infinity, ...more } = {}) {
+export function needsApproval(func, { gate, actionType, timeoutMs = Infinity, parameters = parametersOf(func), ...more } = {}) {
   if (!actionType && !func.name) throw new TypeError('a function without a name needs an actionType')
   const kind = actionType ?? 'custom:' + func.name.replace(/[^A-Za-z0-9_.-]/g, '_').slice(0, 64)
-  return async (/** @type {any} */ arg = {}) => {
-    const shown = encode(arg)
+  return async (/** @type {any[]} */ ...args) => {
+    const shown = dataOf(parameters, args)
     const target = gate ?? new Gate()
-    const asked = await target.submit('', shown, { ...more, actionType: kind })
+    const end = Date.now() + timeoutMs
+    const asked = await target.submit('', shown, { ...more, actionType: kind, timeoutMs })
     try {
-      ;(await target.wait(asked, { timeoutMs })).check()
+      ;(await target.wait(asked, { timeoutMs: end - Date.now() })).check()
     } catch (error) {
       if (error instanceof StillWaiting) await target.cancel(asked).catch(() => {}) // it has ended, or will expire
       throw error
     }
-    if (encode(arg) !== shown) throw new Mismatch('the argument changed during the approval')
-    return func(arg)
+    if (dataOf(parameters, args) !== shown) throw new Mismatch('the arguments changed during the approval')
+    return func(...args)
   }
+}
+
+/**
+ * The names of a function's parameters, as its source has them; an unnamed one is "".
+ * @param {(...args: any[]) => any} func @returns {string[]}
+ */
+function parametersOf(func) {
+  const source = Function.prototype.toString.call(func)
+  const list = /^(?:async\b\s*)?(?:function\b)?[\s*]*[\w$]*\s*\(([^()]*)\)/.exec(source) ?? /^(?:async\s+)?([\w$]+)\s*=>/.exec(source)
+  return (list?.[1] ?? '').split(',').map((one) => /^\s*(?:\.\.\.)?([A-Za-z_$][\w$]*)\s*(?:=[^]*)?$/.exec(one)?.[1] ?? '')
+}
+
+/**
+ * The JSON of a call's arguments.
+ * @param {string[]} parameters @param {any[]} args
+ */
+function dataOf(parameters, args) {
+  const [first] = args
+  const prototype = typeof first === 'object' && first !== null ? Object.getPrototypeOf(first) : undefined
+  if (args.length === 1 && (prototype === null || prototype === Object.prototype)) return encode(first)
+  /** @type {Record<string, any>} */
+  const data = {}
+  args.forEach((value, i) => {
+    const name = parameters[i]
+    data[name && !Object.hasOwn(data, name) ? name : `argument ${i + 1}`] = value
+  })
+  return encode(data)
 }
 
 /**
@@ -387,9 +437,10 @@ class Http {
     this.#retryTimeout = retryTimeout
   }
 
-  /** @param {Record<string, any>} fields @param {string} args @param {string} key @returns {Promise<Asked>} */
-  async submit(fields, args, key) {
-    const raw = await this.#call('POST', '/v1/approvals', { text: body(fields, args), key })
+  /** @param {Record<string, any>} fields @param {string} args @param {string} key @param {number} end @returns {Promise<Asked>} */
+  async submit(fields, args, key, end) {
+    const raw = await this.#call('POST', '/v1/approvals', { text: body(fields, args), key, end })
+    if (raw === null) throw new Unreachable('no gate answered within the timeout: the request may have been accepted')
     const asked = { id: plain(raw.approval_id), toolName: fields.tool_name ?? '', argsSha256: sha256(args) }
     checkMatches(asked, raw)
     return asked
@@ -569,8 +620,8 @@ class Folders {
     this.responses = responses
   }
 
-  /** @param {Record<string, any>} fields @param {string} args @param {string} key @returns {Promise<Asked>} */
-  async submit(fields, args, key) {
+  /** @param {Record<string, any>} fields @param {string} args @param {string} key @param {number} _end @returns {Promise<Asked>} */
+  async submit(fields, args, key, _end) {
     const id = plain(key)
     const text = body({ request_id: id, ...fields }, args)
     await this.put(id + '.json', text)

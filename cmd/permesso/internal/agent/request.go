@@ -183,7 +183,7 @@ func (a program) request() *cobra.Command {
 	var r approval.Request
 	var w endpoint
 	var args []string
-	var data string
+	var data, metadata string
 	var wait bool
 	var expires time.Duration
 	c := &cobra.Command{
@@ -195,6 +195,9 @@ func (a program) request() *cobra.Command {
 				r.ToolName = pos[0]
 			}
 			r.ExpiresInSec = int64(expires / time.Second)
+			if metadata != "" {
+				r.Metadata = approval.Raw(metadata)
+			}
 			if err := a.compose(&r, args, data); err != nil {
 				return err
 			}
@@ -241,6 +244,7 @@ func (a program) request() *cobra.Command {
 	fl.StringVar(&r.ActionType, "action-type", "", "exec_cmd, http_request, write_file, send_message or custom:`NAME`")
 	fl.Var((*console.Duration)(&expires), "expires", "expire the request after this long (default: the workspace's approval_timeout)")
 	fl.StringArrayVar(&r.Options, "option", nil, "answer `text` to choose from; may be repeated")
+	fl.StringVar(&metadata, "metadata", "", "JSON `object` of up to 4 KiB that comes back in the response")
 	fl.StringVar(&r.Resubmits, "resubmits", "", "`id` of the request that this one replaces")
 	fl.BoolFunc("question", "ask an approver a question", func(string) error { r.Type = approval.TypeQuestion; return nil })
 	w.flags(a, c, "stop waiting after this long; the request stays pending (0: no limit)")
@@ -257,6 +261,9 @@ type submittedRequest struct {
 func (a program) compose(r *approval.Request, args []string, data string) (err error) {
 	if r.ToolName == "" && r.ActionType == "" && r.Type != approval.TypeQuestion {
 		return console.Fail(console.ExitUsage, "permesso request --help", "request needs TOOL, --action-type or --question")
+	}
+	if len(r.Metadata) > 0 && !jsontext.Value(r.Metadata).IsValid() {
+		return console.Fail(console.ExitUsage, `write --metadata '{"run":7}'`, "--metadata: not valid JSON")
 	}
 	r.RequestID = cmp.Or(r.RequestID, client.NewID())
 	if r.RequestData, err = a.arguments(args, data); err != nil {
