@@ -18,6 +18,10 @@ PREFIX  ?= /usr/local
 # would end no sooner, and make each test slower.
 TEST_P   ?= 2
 FUZZTIME ?= 30s
+# All scripts for a shell.
+SCRIPTS  := .ci/deps .ci/fuzz .ci/oldest .ci/openapi .ci/run .ci/types .pkg/version .pkg/install.sh .pkg/dist/build .pkg/dist/clients \
+	.pkg/dist/same .pkg/deb/build .pkg/deb/check .pkg/deb/root .pkg/deb/postinst .pkg/deb/prerm .pkg/deb/postrm cmd/permesso/examples/agent.sh \
+	cmd/permesso/internal/setup/packaging/openrc cmd/permesso/internal/setup/packaging/runit
 BENCH    ?= .
 BENCH_DIR ?=
 
@@ -106,7 +110,7 @@ bench: build ## measure against the cost of one durable write (7 minutes; BENCH=
 
 # The tools have their own module file, so that go.mod lists only the program's dependencies. The first
 # run builds them, which takes some minutes; later runs use Go's build cache.
-check: ## run gofumpt, vet, golangci-lint, mypy, tsc, a build for macOS, go mod tidy
+check: ## run gofumpt, vet, golangci-lint, mypy, tsc, shellcheck, builds for macOS and Windows, go mod tidy, two builds of a release
 	@echo 'check: gofumpt'
 	@bad=$$(find . -path './.?*' -prune -o -name '*.go' -exec $(TOOL) gofumpt -l {} +) || exit 1; \
 	if [ -n "$$bad" ]; then printf '%s\n' "$$bad" 'hint: make fmt'; exit 1; fi
@@ -117,8 +121,13 @@ check: ## run gofumpt, vet, golangci-lint, mypy, tsc, a build for macOS, go mod 
 	@$(TOOL) golangci-lint run
 	@echo 'check: types of the clients for Python and JavaScript'
 	@.ci/deps mypy tsc && .ci/types
-	@echo 'check: build for macOS'
+	@echo 'check: build for macOS and Windows'
 	@CGO_ENABLED=0 GOOS=darwin go build -buildvcs=false ./...
+	@CGO_ENABLED=0 GOOS=windows go vet -buildvcs=false ./cmd/permesso/client
+	@echo 'check: shell scripts'
+	@.ci/deps shellcheck && shellcheck $(SCRIPTS)
+	@echo 'check: two builds give the same bytes'
+	@.pkg/dist/same amd64
 	@echo 'check: go.mod is tidy'
 	@go mod tidy -diff
 
