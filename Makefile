@@ -52,7 +52,7 @@ dist: ## write all files of a release to dist: archives, packages, image, checks
 
 deb-debootstrap: deb ## test the package in a fresh Debian (needs root and network, 2 minutes)
 	@.ci/deps debootstrap
-	@.pkg/deb/root debootstrap "$$(ls -t $(DIST)/permesso_*.deb | head -1)"
+	@.pkg/deb/root debootstrap check "$$(ls -t $(DIST)/permesso_*.deb | head -1)"
 
 demo: build deps-demo ## run the demo: a sandboxed agent asks, you decide
 	@$(BIN) demo

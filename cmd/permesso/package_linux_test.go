@@ -7,6 +7,7 @@ import (
 	osexec "os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -123,15 +124,33 @@ func TestDebianPackage(t *testing.T) {
 
 	if os.Getuid() != 0 {
 		require.Empty(t, os.Getenv("CI"), "CI installs packages, so it runs as root")
-		t.Skip("installing needs root: make deb, then sudo .pkg/deb/root overlay dist/…")
+		t.Skip("installing needs root: make deb, then sudo .pkg/deb/root overlay check dist/…")
 	}
 	roots := []string{"overlay"}
 	if os.Getenv("PERMESSO_SOAK") != "" {
 		roots = append(roots, "debootstrap")
 	}
 	for _, root := range roots {
-		require.Contains(t, runTool(t, nil, ".pkg/deb/root", root, deb), "check: done")
+		require.Contains(t, runTool(t, nil, ".pkg/deb/root", root, "check", deb), "check: done")
 	}
+}
+
+// The package of the first version is updated: state, keys and log stay, it says what changed, and an older version is
+// refused. The fixture was built from the commit in its name.
+func TestDebianUpgrade(t *testing.T) {
+	t.Parallel()
+	first, err := filepath.Abs(filepath.Join("..", "..", "testdata", "package", "permesso_0~20261123.ef4c1a8f_amd64.deb"))
+	require.NoError(t, err)
+	if os.Getuid() != 0 || runtime.GOARCH != "amd64" {
+		require.Empty(t, os.Getenv("CI"), "CI installs packages for amd64, so it runs as root there")
+		t.Skip("installing needs root, and the fixture is for amd64")
+	}
+	bin := releasedBinary(t)
+	build := func(version string) string {
+		out := runTool(t, []string{"SOURCE_DATE_EPOCH=1795262400", "DPKG_DEB_COMPRESSOR_LEVEL=0"}, ".pkg/deb/build", version, bin, t.TempDir())
+		return strings.TrimSpace(out)
+	}
+	require.Contains(t, runTool(t, nil, ".pkg/deb/root", "overlay", "upgrade", first, build("v1.2.3"), build("v1.2.2")), "upgrade: done")
 }
 
 func goEnv(t *testing.T, name string) string {
