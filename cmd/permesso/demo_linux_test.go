@@ -299,3 +299,30 @@ func TestDemoStopped(t *testing.T) {
 		require.Contains(t, d.awaitExit(console.ExitError), "no space left on device")
 	})
 }
+
+// make demo goes on where bubblewrap is neither there nor to be had, and says that the agent has no sandbox.
+func TestMakeDemoWithoutBubblewrap(t *testing.T) {
+	t.Parallel()
+	path := t.TempDir() // all programs but those
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		entries, _ := os.ReadDir(dir) // a folder of the PATH may be missing
+		for _, e := range entries {
+			switch e.Name() {
+			case "bwrap", "apt-get", "sudo":
+			default:
+				_ = os.Symlink(filepath.Join(dir, e.Name()), filepath.Join(path, e.Name())) // the first one counts
+			}
+		}
+	}
+	d := newDemo(t)
+	d.cmd = osexec.Command("make", "-s", "demo", "BIN="+releasedBinary(t))
+	d.cmd.Dir = filepath.Join("..", "..")
+	d.cmd.Env = append(os.Environ(), "PATH="+path, "TMPDIR="+d.temp)
+	d.cmd.Stdout, d.cmd.Stderr, d.cmd.WaitDelay = d, d, 5*time.Second
+	require.NoError(t, d.cmd.Start())
+	out := d.awaitExit(console.ExitOK)
+	require.Contains(t, out, "deps: missing: bubblewrap; and there is no apt-get")
+	require.Contains(t, out, "demo: going on without bubblewrap\n")
+	require.Contains(t, out, "!! THE AGENT IS NOT SANDBOXED: bubblewrap is not installed")
+	require.Contains(t, out, "receipt valid")
+}
