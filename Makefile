@@ -61,7 +61,7 @@ deps: deps-tools ## install missing dependencies of the tests with apt
 	@.ci/deps cc
 
 deps-tools:
-	@.ci/deps bwrap systemd-analyze python3 node npm chromium dbus-daemon dovecot smtpd dnsmasq groff tmux shellcheck busybox
+	@.ci/deps bwrap systemd-analyze python3 pip hatchling node npm chromium dbus-daemon dovecot smtpd dnsmasq groff tmux shellcheck busybox
 
 # The demo runs without a sandbox, too, and says so.
 deps-demo:

@@ -15,6 +15,9 @@ import (
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
+// printedKey is a key as key create prints it.
+var printedKey = regexp.MustCompile(`permesso_\S+`)
+
 // packagedGate is a daemon of the built Debian package, with the home and configuration that init writes, and a key.
 type packagedGate struct {
 	*rig
@@ -38,7 +41,7 @@ func newPackagedGate(t *testing.T) *packagedGate {
 	d := h.start(g.command("serve"))
 	t.Cleanup(d.stop)
 	d.awaitLog(`"serving"`)
-	key := regexp.MustCompile(`permesso_\S+`).FindString(g.host("key", "create", "default", "--scope", "request,read"))
+	key := printedKey.FindString(g.host("key", "create", "default", "--scope", "request,read"))
 	require.NotEmpty(t, key)
 	g.env = append(os.Environ(), "PERMESSO_URL=unix://"+dir+"/s", "PERMESSO_KEY="+key)
 	return g

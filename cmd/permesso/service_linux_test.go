@@ -159,3 +159,36 @@ func TestServiceInstallCallsSystemd(t *testing.T) {
 		"systemctl disable --now permesso.service there\nsystemctl daemon-reload gone\n"+
 		"systemd-sysusers /etc/sysusers.d/permesso.conf there\n", string(lines))
 }
+
+// The files for other init systems are valid, and start the daemon with options that it has.
+func TestOtherServiceFiles(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "permesso.socket")
+	show := func(kind string) string {
+		code, text, errs := runCommand("service", "show", kind, "--program", "/bin/true")
+		require.Zero(t, code, errs)
+		require.Contains(t, text, "Printed by: permesso service show "+kind+"\n")
+		require.NotContains(t, text, "@")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		return text
+	}
+	require.Contains(t, show("--socket"), "\nListenStream=127.0.0.1:8765\n")
+	dir := t.TempDir()
+	require.NoError(t, os.Rename(file, filepath.Join(dir, "permesso.socket")))
+	require.NoError(t, os.Rename(unitOf(t, "--system"), filepath.Join(dir, "permesso.service")))
+	out, err := analyze(t, "verify", "--man=no", filepath.Join(dir, "permesso.socket"))
+	require.NoError(t, err, out)
+	require.Empty(t, out)
+
+	serve := regexp.MustCompile(`serve --config /etc/permesso/permesso.toml --home /var/lib/permesso\b`)
+	for _, kind := range []string{"--openrc", "--runit"} {
+		text := show(kind)
+		require.Regexp(t, serve, text)
+		for _, shell := range [][]string{{"dash", "-n"}, {"busybox", "sh", "-n"}, {"bash", "-n"}, {"shellcheck"}} {
+			out, err := osexec.Command(shell[0], append(shell[1:], file)...).CombinedOutput()
+			require.NoError(t, err, "%s %s: %s", kind, shell, out)
+		}
+	}
+	require.NoError(t, os.WriteFile(file, []byte("if true; then\n"), 0o600))
+	require.Error(t, osexec.Command("busybox", "sh", "-n", file).Run(), "the check finds errors")
+}

@@ -20,6 +20,11 @@ func (a *app) serviceCmd() *cobra.Command {
 		_ = sub.MarkFlagDirname("root")
 	}
 	show := serviceSubcommand(s, "show", "Print the unit", s.Show)
+	others := []string{"socket", "openrc", "runit"}
+	for i, what := range []string{"print the socket unit that starts the service", "print the script for OpenRC", "print the script for runit"} {
+		show.Flags().BoolFunc(others[i], what, func(string) error { s.Other = others[i]; return nil })
+	}
+	show.MarkFlagsMutuallyExclusive(append(others, "user")...)
 	for _, sub := range []*cobra.Command{install, show} {
 		sub.Flags().StringVar(&s.Program, "program", "", "permesso `file` that the unit starts (default: this program)")
 		_ = sub.MarkFlagFilename("program")

@@ -25,8 +25,12 @@ import (
 func (s *server) openAPI() ([]part, error) {
 	var api part
 	var listeners []net.Listener
+	given, err := inheritedSockets()
+	if err != nil {
+		return nil, err
+	}
 	for _, at := range s.Config.Listen {
-		l, err := s.listenAPI(&api, at)
+		l, err := s.listenAPI(&api, at, given.take(at))
 		if errors.Is(err, syscall.EADDRINUSE) && !s.Config.ListenSet {
 			s.log.Warn().Msg("HTTP API disabled: address already in use: " + at.Address + "; set listen to another address, or to \"\" to turn it off")
 			continue
@@ -38,6 +42,9 @@ func (s *server) openAPI() ([]part, error) {
 		s.api.Hosts = append(s.api.Hosts, names(l.Addr(), s.Config.ListenHosts)...)
 		s.log.Info().Str("path", l.Addr().String()).Msg("HTTP API listening")
 	}
+	if err := given.unused(); err != nil {
+		return []part{api}, err
+	}
 	if len(listeners) == 0 {
 		return nil, nil
 	}
@@ -45,11 +52,17 @@ func (s *server) openAPI() ([]part, error) {
 	return []part{api}, nil
 }
 
-func (s *server) listenAPI(api *part, at config.Listen) (net.Listener, error) {
+// listenAPI opens the socket of an address; given is the one that systemd has opened there, or nil.
+func (s *server) listenAPI(api *part, at config.Listen, given net.Listener) (net.Listener, error) {
 	if at.Network == "unix" {
 		if err := s.lockSocket(api, at.Address); err != nil {
 			return nil, err
 		}
+	}
+	if given != nil {
+		return given, nil
+	}
+	if at.Network == "unix" {
 		return httpapi.ListenUnix(at.Address)
 	}
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), at.Network, at.Address)

@@ -27,6 +27,12 @@ var (
 	desktopUnit string
 	//go:embed packaging/sysusers.conf
 	systemUser string
+	//go:embed packaging/socket
+	socketUnit string
+	//go:embed packaging/openrc
+	openRC string
+	//go:embed packaging/runit
+	runit string
 )
 
 // UnitName is the name of the service's unit.
@@ -42,6 +48,7 @@ type Service struct {
 	Root         string
 	Program      string
 	DryRun       bool
+	Other        string // what show prints instead: socket, openrc or runit
 }
 
 // unit returns the unit's text.
@@ -157,13 +164,44 @@ func UnitWord(s string) (string, error) {
 	return `"` + quoted + `"`, nil
 }
 
-// Show prints the unit.
+// Show prints the unit, or the file of another kind.
 func (s *Service) Show(context.Context) error {
-	unit, err := s.unit()
+	path, text := s.unitFile(), ""
+	var err error
+	switch s.Other {
+	case "socket":
+		path, text = "/etc/systemd/system/permesso.socket", socketUnit
+	case "openrc":
+		path = "/etc/init.d/permesso"
+		text, err = s.script(openRC)
+	case "runit":
+		path = "/etc/sv/permesso/run"
+		text, err = s.script(runit)
+	default:
+		text, err = s.unit()
+	}
 	if err != nil {
 		return err
 	}
-	return s.Console.PrintToCopy(map[string]string{"path": s.unitFile(), "unit": unit}, strings.TrimSuffix(unit, "\n"))
+	return s.Console.PrintToCopy(map[string]string{"path": path, "unit": text}, strings.TrimSuffix(text, "\n"))
+}
+
+// script fills in the script of another init system. Its service is the system's.
+func (s *Service) script(text string) (string, error) {
+	program, err := s.programPath()
+	if err != nil {
+		return "", err
+	}
+	file := config.SystemFile
+	if s.Console.ConfigFlag != "" {
+		if file, err = filepath.Abs(s.Console.ConfigFlag); err != nil {
+			return "", err
+		}
+	}
+	if plain := sandbox.ShellWord(file); plain != file {
+		return "", console.Fail(console.ExitError, "use a plain path", "%s: not a path for a script of a service", plain)
+	}
+	return strings.NewReplacer("@PROGRAM@", program, "@CONFIG@", file).Replace(text), nil
 }
 
 // unitFile is the unit's path, relative to --root.
