@@ -394,3 +394,51 @@ func requireImage(t *testing.T, file string) {
 	require.Contains(t, last, "\nSTOPSIGNAL "+config.Config.StopSignal+"\n")
 	require.Contains(t, config.Config.Volumes, "/var/lib/permesso")
 }
+
+// Without a compiler, install.sh and the package lead to a first approval by the README's words, and their removal
+// leaves what they say.
+func TestFirstApprovalWithoutACompiler(t *testing.T) {
+	t.Parallel()
+	var words [2][]string // before the daemon serves, and after that
+	var serve string
+	for _, b := range readmeBlocks(t, "README.md", "Ten minutes") {
+		switch {
+		case b.second:
+			serve = b.text
+		case strings.Contains(b.text, "make build"):
+			// install.sh and the package are instead of it
+		case serve == "":
+			words[0] = append(words[0], b.text)
+		case len(words[1]) < 3: // request, approve, result
+			words[1] = append(words[1], readmeSeen.Replace(b.text))
+		}
+	}
+	require.Len(t, words[0], 1)
+	require.Len(t, words[1], 3)
+	words[1] = slices.Insert(words[1], 1, readmePause)
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		require.NoError(t, os.Chmod(filepath.Join(dir, name), 0o644)) //nolint:gosec // another user runs it
+		return filepath.Join(dir, name)
+	}
+	args := []string{
+		"overlay", "first",
+		file("words.sh", "case $1 in\ninit)\n"+strings.Join(words[0], "\n")+";;\nask)\n"+strings.Join(words[1], "\n")+";;\nesac\n"),
+		file("serve.sh", regexp.MustCompile(`(?m)^export PATH=.*\n`).ReplaceAllString(serve, "")),
+	}
+	for _, name := range []string{"install.sh", "SHA256SUMS", archiveName(), "permesso_1.2.3~rc1_" + runtime.GOARCH + ".deb"} {
+		args = append(args, filepath.Join(releaseFolder(t), name))
+	}
+	if os.Getuid() != 0 {
+		require.Empty(t, os.Getenv("CI"), "CI installs packages, so it runs as root")
+		t.Skip("installing needs root")
+	}
+	roots := []string{"overlay"}
+	if os.Getenv("PERMESSO_SOAK") != "" {
+		roots = append(roots, "debootstrap")
+	}
+	for _, args[0] = range roots {
+		require.Contains(t, runTool(t, nil, ".pkg/deb/root", args...), "first: done")
+	}
+}

@@ -128,6 +128,12 @@ func (r *reader) serving(text string) (stop func()) {
 	}
 }
 
+// readmePause: between two blocks a reader has read what stands between them: here, that the gate takes the request in.
+const readmePause = `until [ -e "$ipc/pending_approvals/$id.json" ]; do sleep 0.05; done`
+
+// readmeSeen: a reader approves on a terminal, where the program asks. Here there is none.
+var readmeSeen = strings.NewReplacer(`permesso approve "$id"`, `permesso approve "$id" --seen "$(permesso show "$id" | sed -n 's/^seen: //p')"`)
+
 // The blocks of the first terminal run in one shell, one after the other, with
 // the second terminal started where the text says so.
 func TestReadmeTenMinutes(t *testing.T) {
@@ -154,19 +160,14 @@ func TestReadmeTenMinutes(t *testing.T) {
 	require.Regexp(t, `(?m)^wrote .*/\.config/permesso/permesso\.toml$`, string(out))
 	stop := r.serving(serve)
 
-	// Between two blocks a reader has read what stands between them: here, that
-	// the gate takes the request in.
-	pause := `until [ -e "$ipc/pending_approvals/$id.json" ]; do sleep 0.05; done`
-	// A reader approves on a terminal, where the program asks. Here there is none.
-	seen := strings.NewReplacer(`permesso approve "$id"`, `permesso approve "$id" --seen "$(permesso show "$id" | sed -n 's/^seen: //p')"`)
 	path := regexp.MustCompile(`(?m)^export PATH=.*$`).FindString(before[0])
 	require.NotEmpty(t, path)
 	var script strings.Builder
 	fmt.Fprintf(&script, "%s\n", path)
 	for i, text := range after {
-		fmt.Fprintf(&script, "echo '== %d'\n%s\n", i, seen.Replace(text))
+		fmt.Fprintf(&script, "echo '== %d'\n%s\n", i, readmeSeen.Replace(text))
 		if i == 0 {
-			fmt.Fprintln(&script, pause)
+			fmt.Fprintln(&script, readmePause)
 		}
 	}
 	out, err = r.terminal(script.String()).CombinedOutput()
