@@ -36,7 +36,7 @@ type app struct{ *console.Console }
 // Run runs one command line and returns its exit code.
 func (m Main) Run(ctx context.Context, args []string) int {
 	a := &app{&console.Console{In: m.In, Out: m.Out, Err: m.Err, Env: m.Env, Version: version, Told: &sync.Map{}}}
-	return a.Console.Run(ctx, a.root(), args)
+	return a.Run(ctx, a.root(), args)
 }
 
 func (a *app) root() *cobra.Command {

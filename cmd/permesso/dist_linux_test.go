@@ -419,7 +419,7 @@ func TestFirstApprovalWithoutACompiler(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-		require.NoError(t, os.Chmod(filepath.Join(dir, name), 0o644)) //nolint:gosec // another user runs it
+		require.NoError(t, os.Chmod(filepath.Join(dir, name), 0o644))
 		return filepath.Join(dir, name)
 	}
 	args := []string{

@@ -262,7 +262,7 @@ func (a program) compose(r *approval.Request, args []string, data string) (err e
 	if r.ToolName == "" && r.ActionType == "" && r.Type != approval.TypeQuestion {
 		return console.Fail(console.ExitUsage, "permesso request --help", "request needs TOOL, --action-type or --question")
 	}
-	if len(r.Metadata) > 0 && !jsontext.Value(r.Metadata).IsValid() {
+	if len(r.Metadata) > 0 && !r.Metadata.IsValid() {
 		return console.Fail(console.ExitUsage, `write --metadata '{"run":7}'`, "--metadata: not valid JSON")
 	}
 	r.RequestID = cmp.Or(r.RequestID, client.NewID())

@@ -31,6 +31,7 @@ func ParseDuration(text string) (time.Duration, error) {
 // Duration is the value of a flag that may have days.
 type Duration time.Duration
 
+// Set implements pflag.Value.
 func (d *Duration) Set(text string) error {
 	v, err := ParseDuration(text)
 	if err == nil && v < 0 {
@@ -51,4 +52,5 @@ func (d *Duration) String() string {
 	return fmt.Sprintf("%dd", v/(24*time.Hour))
 }
 
+// Type implements pflag.Value.
 func (d *Duration) Type() string { return "duration" }
