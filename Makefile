@@ -20,7 +20,7 @@ TEST_P   ?= 2
 FUZZTIME ?= 30s
 # All scripts for a shell.
 SCRIPTS  := .ci/deps .ci/fuzz .ci/oldest .ci/openapi .ci/run .ci/types .pkg/version .pkg/install.sh .pkg/dist/build .pkg/dist/clients \
-	.pkg/dist/same .pkg/deb/build .pkg/deb/check .pkg/deb/root .pkg/deb/first .pkg/deb/upgrade .pkg/deb/preinst .pkg/deb/postinst .pkg/deb/prerm .pkg/deb/postrm cmd/permesso/examples/agent.sh \
+	.pkg/dist/same .pkg/deb/build .pkg/deb/check .pkg/deb/root .pkg/deb/first .pkg/deb/node .pkg/deb/upgrade .pkg/deb/preinst .pkg/deb/postinst .pkg/deb/prerm .pkg/deb/postrm cmd/permesso/examples/agent.sh \
 	cmd/permesso/internal/setup/packaging/openrc cmd/permesso/internal/setup/packaging/runit
 BENCH    ?= .
 BENCH_DIR ?=

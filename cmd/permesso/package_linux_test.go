@@ -153,6 +153,16 @@ func TestDebianUpgrade(t *testing.T) {
 	require.Contains(t, runTool(t, nil, ".pkg/deb/root", "overlay", "upgrade", first, build("v1.2.3"), build("v1.2.2")), "upgrade: done")
 }
 
+// The programs of the tests install where nodejs comes from another repository, whose package contains npm.
+func TestProgramsOfTheTestsWithAnotherNode(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		require.Empty(t, os.Getenv("CI"), "CI installs packages, so it runs as root")
+		t.Skip("installing needs root")
+	}
+	require.Contains(t, runTool(t, nil, ".pkg/deb/root", "overlay", "node", ".ci/deps"), "node: done")
+}
+
 func goEnv(t *testing.T, name string) string {
 	t.Helper()
 	return strings.TrimSpace(runTool(t, nil, "go", "env", name))
