@@ -43,6 +43,7 @@ END
 get() {
 	case $from in
 	/*) cp "$from/$1" "$2" ;;
+	http://*@*) die "--from $from: a name before @ only with https://" 'leave it out' ;;
 	https://* | http://127.0.0.1[:/]* | http://localhost[:/]*)
 		if command -v curl >/dev/null; then
 			curl -fsSL "$from/$1" -o "$2"

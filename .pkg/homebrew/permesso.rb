@@ -1,4 +1,4 @@
-# NOT RUN: nobody has installed this yet. make dist fills in the version and the checksums, as dist/permesso.rb.
+# NOT RUN: this has not been installed yet. make dist fills in the version and the checksums, as dist/permesso.rb.
 # On macOS it has the commands of an agent; the gate itself needs Linux.
 class Permesso < Formula
   desc "Approval gate for AI agents"

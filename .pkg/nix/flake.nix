@@ -1,4 +1,4 @@
-# NOT RUN: nobody has built this yet. It is text to start from; a report of what is wrong with it is welcome.
+# NOT RUN: this has not been built yet. It is text to start from; a report of what is wrong with it is welcome.
 #
 #	nix run 'github:permesso-dev/permesso?dir=.pkg/nix' -- version
 #

@@ -202,6 +202,7 @@ func TestInstallScriptRefuses(t *testing.T) {
 		{"an answer of another kind", map[string][]byte{"SHA256SUMS": []byte("<html>sign in</html>")}, "", "names no single archive"},
 		{"no TLS", nil, "http://mirror.example", "neither https:// nor a folder"},
 		{"a name that begins like this machine's", nil, "http://127.0.0.1.evil.example", "neither https:// nor a folder"},
+		{"another machine's after a name like this machine's", nil, "http://127.0.0.1:80@mirror.example", "only with https://"},
 		{"a relative folder", nil, "dist", "neither https:// nor a folder"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -216,6 +217,24 @@ func TestInstallScriptRefuses(t *testing.T) {
 			require.Contains(t, out, "hint: ")
 			require.Len(t, treeOf(t, i.home), 1, "only the home itself")
 		})
+	}
+}
+
+// Without --from it asks GitHub, for the newest release or for the one that was named.
+func TestInstallScriptAsksForTheRelease(t *testing.T) {
+	t.Parallel()
+	script, err := filepath.Abs(filepath.Join("..", "..", ".pkg", "install.sh"))
+	require.NoError(t, err)
+	bin := t.TempDir()
+	require.NoError(t, writeProgram(filepath.Join(bin, "curl"), "#!/bin/sh\nexit 22\n", 0o700)) // nothing is asked outside this machine
+	i := &installer{t: t, shell: []string{"dash"}, path: bin + ":/usr/bin:/bin", home: t.TempDir()}
+	for want, args := range map[string][]string{
+		"latest/download": {}, "download/v1.2.3": {"--version", "v1.2.3"},
+	} {
+		code, out := i.run(script, append(args, "--user")...)
+		require.Equal(t, 1, code)
+		require.Contains(t, out, "cannot get https://github.com/permesso-dev/permesso/releases/"+want+"/SHA256SUMS")
+		require.Len(t, treeOf(t, i.home), 1)
 	}
 }
 

@@ -37,7 +37,7 @@ func newImage(t *testing.T, built map[string]string) *image {
 	stages := strings.Split(string(text), "\nFROM ")
 	build := regexp.MustCompile(`(?m)^RUN (CGO_ENABLED=0 go build .*)$`).FindStringSubmatch(string(text))
 	require.NotNil(t, build)
-	runTool(t, []string{"VERSION=image"}, "/bin/sh", "-c", strings.Replace(build[1], "/out/permesso", built["/out/permesso"], 1))
+	runTool(t, []string{"VERSION=image", "COMMIT=0123abc", "DATE=2026-11-21T12:00:00Z"}, "/bin/sh", "-c", strings.Replace(build[1], "/out/permesso", built["/out/permesso"], 1))
 	from, last, _ := strings.Cut(stages[len(stages)-1], "\n")
 	require.Equal(t, "scratch", from)
 	im := &image{t: t, root: t.TempDir()}
@@ -135,6 +135,12 @@ func TestImageServes(t *testing.T) {
 	awaitFile(t, filepath.Join(layout.Keys(), "signing.pub"))
 	out, err := im.run(volume, "status").CombinedOutput()
 	require.NoError(t, err, "the health check: %s", out)
+
+	out, err = im.run(volume, "version").CombinedOutput()
+	require.NoError(t, err)
+	for _, part := range []string{"image", "0123abc", "2026-11-21"} {
+		require.Contains(t, string(out), part)
+	}
 
 	id := client.NewID()
 	agent := &image{t: t, root: im.root, user: "1000:1000", entry: im.entry}
