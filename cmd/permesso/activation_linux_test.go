@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net"
 	osexec "os/exec"
 	"path/filepath"
 	"testing"
@@ -32,7 +33,7 @@ func TestSocketActivation(t *testing.T) {
 		return h.start(cmd)
 	}
 	d := activate(socket)
-	awaitFile(t, socket)
+	d.awaitLog("Listening on " + socket)
 	g := &client.REST{URL: "unix://" + socket, Key: printedKey.FindString(key)}
 	asked, err := g.Ask(t.Context(), approval.Request{ToolName: "look", RequestData: approval.Raw(`{"name":"you"}`)})
 	require.NoError(t, err)
@@ -44,9 +45,10 @@ func TestSocketActivation(t *testing.T) {
 	// A socket that the configuration does not name would let its clients wait forever.
 	other := filepath.Join(h.dir, "other")
 	d = activate(other)
-	awaitFile(t, other)
-	_, err = (&client.REST{URL: "unix://" + other, Key: g.Key, Timeout: 1}).Ask(t.Context(), approval.Request{ToolName: "look"})
-	require.Error(t, err)
+	d.awaitLog("Listening on " + other)
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "unix", other) // starts it
+	require.NoError(t, err)
+	defer c.Close()
 	require.Error(t, d.wait())
 	require.Equal(t, console.ExitError, d.cmd.ProcessState.ExitCode())
 	d.awaitLog("systemd listens on " + other + ", which the configuration's listen does not name")

@@ -31,10 +31,19 @@ func main() {
 	os.Exit(code)
 }
 
+const about = `An approval gate for AI agents: may I?
+
+These are the commands of an agent. A rule or a person on the daemon's host, which runs Linux, approves what they
+ask for. They reach it by HTTP, with PERMESSO_URL and PERMESSO_KEY, or through two folders that are shared with it.
+
+Exit codes: 0 done, or approved and run; 1 error; 2 invalid command line; 3 ended without running;
+4 started, and failed or was interrupted (cancel: it had run); 5 --timeout expired; 6 verification failed.`
+
 func root(a *console.Console) *cobra.Command {
 	c := &cobra.Command{
 		Use:           "permesso",
 		Short:         "Ask an approval gate for AI agents: may I?",
+		Long:          about,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -23,12 +23,16 @@ var HelpTexts = sync.OnceValue(func() (texts map[string]struct{ Long, Example st
 	return texts
 })
 
-// AddHelp gives a command its texts. Most runs show none, so only help reads them.
+// AddHelp gives a command its texts, if it has none of its own. Most runs show none, so only help reads them.
 func AddHelp(c *cobra.Command) {
 	all, statuses := HelpTexts(), read.Statuses()
-	if text, ok := all[strings.TrimPrefix(c.CommandPath(), "permesso ")]; ok {
+	operator := all["OPERATOR"].Long
+	if c.Flags().Lookup("operator") == nil {
+		operator = "" // a program without the daemon's commands
+	}
+	if text, ok := all[strings.TrimPrefix(c.CommandPath(), "permesso ")]; ok && c.Long == "" {
 		c.Example = text.Example
-		c.Long = strings.NewReplacer("@ID@", all["ID"].Long, "@ENDPOINT@", all["ENDPOINT"].Long, "@REPLAY@", all["REPLAY"].Long, "@TIME@", TimeHelp,
+		c.Long = strings.NewReplacer("@ID@", all["ID"].Long, "@ENDPOINT@", all["ENDPOINT"].Long, "@REPLAY@", all["REPLAY"].Long, "@OPERATOR@", operator, "@TIME@", TimeHelp,
 			"@STATUSES@", strings.Join(statuses[:7], " ")+"\n"+strings.Join(statuses[7:], " ")).Replace(text.Long)
 	}
 }
