@@ -187,7 +187,7 @@ func TestNotApproved(t *testing.T) {
 	text := func(s string) *string { return &s }
 	for status, is := range map[approval.Status]error{
 		approval.StatusApproved: nil, approval.StatusAutoApproved: nil,
-		approval.StatusDenied: ErrDenied, approval.StatusAutoRejected: ErrDenied, approval.StatusMalformed: ErrDenied,
+		approval.StatusDenied: ErrDenied, approval.StatusAutoRejected: ErrRejected, approval.StatusMalformed: ErrMalformed,
 		approval.StatusExpired: ErrExpired, approval.StatusCancelled: ErrCancelled, approval.StatusRequestMore: ErrRequestMore,
 		approval.StatusOverridden: ErrOverridden, approval.StatusFailed: ErrFailed, approval.StatusInterrupted: ErrFailed,
 		approval.StatusAnswered: ErrDenied, // an answer to a question approves nothing
@@ -200,6 +200,8 @@ func TestNotApproved(t *testing.T) {
 		}
 	}
 	require.Error(t, Approved(&approval.Response{}), "the zero response approves nothing")
+	require.ErrorIs(t, ErrRejected, ErrDenied)
+	require.ErrorIs(t, ErrMalformed, ErrDenied)
 }
 
 // fakeGate is a gate with a fixed end.
