@@ -153,13 +153,26 @@ func TestInstallScript(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(i.home, ".local/bin/other"), nil, 0o700))
 			before := treeOf(t, i.home)
 
-			for range 2 { // the second time is an update
+			share := filepath.Join(i.home, ".local/share")
+			for n := range 2 {
+				if n == 1 { // an update of a version with a file that the new one does not have
+					require.NoError(t, os.MkdirAll(filepath.Join(share, "permesso/old"), 0o700))
+					require.NoError(t, os.WriteFile(filepath.Join(share, "permesso/old/page"), nil, 0o600))
+					list, err := os.ReadFile(filepath.Join(share, "permesso/files"))
+					require.NoError(t, err)
+					list = append(list, "share/permesso/old/\nshare/permesso/old/page\n"...)
+					require.NoError(t, os.WriteFile(filepath.Join(share, "permesso/files"), list, 0o600))
+				}
 				code, out := i.run(script, "--user", "--from", good.URL)
 				require.Zero(t, code, out)
 				require.Contains(t, out, "installed permesso version 1.2.3-rc1 in "+i.home+"/.local\n")
 				require.Contains(t, out, "export PATH=")
 				require.NotContains(t, treeOf(t, i.home), ".local/bin/permesso.new")
 			}
+			list, err := os.ReadFile(filepath.Join(share, "permesso/files"))
+			require.NoError(t, err)
+			require.NotContains(t, string(list), "/page\n")
+			require.NoFileExists(t, filepath.Join(share, "permesso/old/page"))
 			there := treeOf(t, i.home)
 			for _, file := range []string{"bin/permesso", "share/man/man1/permesso.1.gz", "share/bash-completion/completions/permesso", "share/doc/permesso/README.md"} {
 				require.Contains(t, there, ".local/"+file)
