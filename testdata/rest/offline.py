@@ -125,6 +125,11 @@ def main():
     while not silent.cancelled and time.monotonic() < end:
         time.sleep(0.005)
     assert silent.cancelled == 1
+
+    # Nothing listens there: the function's timeout ends also the retries of what submits the request.
+    nowhere, began = permesso.Gate("http://127.0.0.1:9", "permesso_x"), time.monotonic()
+    raises(permesso.Unreachable, permesso.needs_approval(lambda a: a, gate=nowhere, action_type="custom:x", timeout=0.05), 1)
+    assert time.monotonic() - began < 30, "long before its own end of retries"
     raises(permesso.Mismatch, FakeGate(request_sha256="0" * 64).gate.request, "x")
 
     # The command line.
