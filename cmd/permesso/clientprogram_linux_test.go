@@ -6,6 +6,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,7 +27,7 @@ func TestClientProgram(t *testing.T) {
 	run := func(args ...string) (int, string, string) {
 		cmd := osexec.Command(program, args...)
 		var out, errs bytes.Buffer
-		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = t.TempDir(), append(g.env, "HOME="+t.TempDir()), &out, &errs
+		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = t.TempDir(), slices.Concat(g.env, []string{"HOME=" + t.TempDir()}), &out, &errs
 		if err := cmd.Run(); err != nil {
 			_, exited := errors.AsType[*osexec.ExitError](err)
 			require.True(t, exited, "%v", err)
