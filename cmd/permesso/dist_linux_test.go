@@ -9,6 +9,7 @@ import (
 	"debug/buildinfo"
 	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -91,6 +92,7 @@ type installer struct {
 	shell []string
 	path  string
 	home  string
+	env   []string
 }
 
 // run returns the exit code and all output.
@@ -98,7 +100,7 @@ func (i *installer) run(script string, args ...string) (int, string) {
 	i.t.Helper()
 	argv := slices.Concat(i.shell, []string{script}, args)
 	cmd := osexec.Command(argv[0], argv[1:]...)
-	cmd.Dir, cmd.Env = i.t.TempDir(), []string{"HOME=" + i.home, "PATH=" + i.path, "TMPDIR=" + i.t.TempDir()}
+	cmd.Dir, cmd.Env = i.t.TempDir(), append([]string{"HOME=" + i.home, "PATH=" + i.path, "TMPDIR=" + i.t.TempDir()}, i.env...)
 	out, err := cmd.CombinedOutput()
 	if _, exited := errors.AsType[*osexec.ExitError](err); err != nil && !exited {
 		require.NoError(i.t, err)
@@ -167,7 +169,7 @@ func TestInstallScript(t *testing.T) {
 				require.Zero(t, code, out)
 				require.Contains(t, out, "installed permesso version 1.2.3-rc1 in "+i.home+"/.local\n")
 				require.Contains(t, out, "export PATH=")
-				require.NotContains(t, treeOf(t, i.home), ".local/bin/permesso.new")
+				requireNothingStaged(t, i.home)
 			}
 			list, err := os.ReadFile(filepath.Join(share, "permesso/files"))
 			require.NoError(t, err)
@@ -181,7 +183,11 @@ func TestInstallScript(t *testing.T) {
 			require.Zero(t, code, out)
 			require.Equal(t, there, treeOf(t, i.home), "a folder is as good as a server")
 
-			code, out = i.run(script, "--uninstall", "--user")
+			// What an installation that was killed has left goes too. The copy that it installed removes all, also itself.
+			require.NoError(t, os.WriteFile(filepath.Join(i.home, ".local/bin/.permesso-install-permesso"), nil, 0o700))
+			copied := filepath.Join(share, "permesso/install.sh")
+			require.Contains(t, out, "to remove it: sh "+copied+" --uninstall --user\n")
+			code, out = i.run(copied, "--uninstall", "--user")
 			require.Zero(t, code, out)
 			require.Contains(t, out, "kept: "+i.home+"/.config/permesso (configuration), "+i.home+"/.local/state/permesso ")
 			require.Equal(t, before, treeOf(t, i.home))
@@ -189,6 +195,172 @@ func TestInstallScript(t *testing.T) {
 			require.Equal(t, 1, code)
 			require.Contains(t, out, "nothing to remove")
 		})
+	}
+}
+
+func requireNothingStaged(t *testing.T, dir string) {
+	t.Helper()
+	for name := range treeOf(t, dir) {
+		require.NotContains(t, name, ".permesso-install-")
+	}
+}
+
+// It replaces nothing that it has not installed, and follows no link.
+func TestInstallScriptReplacesNothingOfOthers(t *testing.T) {
+	t.Parallel()
+	script, err := filepath.Abs(filepath.Join("..", "..", ".pkg", "install.sh"))
+	require.NoError(t, err)
+	for what, create := range map[string]func(string) error{
+		"a program": func(name string) error { return os.WriteFile(name, []byte("mine"), 0o700) },
+		"a folder":  func(name string) error { return os.Mkdir(name, 0o700) },
+		"a link":    func(name string) error { return os.Symlink("/nowhere", name) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			i := &installer{t: t, shell: []string{"dash"}, path: "/usr/bin:/bin", home: t.TempDir()}
+			bin := filepath.Join(i.home, ".local/bin")
+			require.NoError(t, os.MkdirAll(bin, 0o700))
+			require.NoError(t, create(filepath.Join(bin, "permesso")))
+			var there []string
+			require.NoError(t, filepath.WalkDir(i.home, func(path string, d fs.DirEntry, err error) error {
+				there = append(there, path+" "+d.Type().String())
+				return err
+			}))
+			code, out := i.run(script, "--user", "--from", releaseFolder(t))
+			require.Equal(t, 1, code, out)
+			require.Contains(t, out, bin+"/permesso is there, and was not installed by this script; nothing was changed\nhint: move it away")
+			var left []string
+			require.NoError(t, filepath.WalkDir(i.home, func(path string, d fs.DirEntry, err error) error {
+				left = append(left, path+" "+d.Type().String())
+				return err
+			}))
+			require.Equal(t, there, left)
+		})
+	}
+	i := &installer{t: t, shell: []string{"dash"}, path: "/usr/bin:/bin", home: t.TempDir()}
+	bin, elsewhere := filepath.Join(i.home, ".local/bin"), filepath.Join(i.home, "elsewhere")
+	require.NoError(t, os.MkdirAll(bin, 0o700))
+	require.NoError(t, os.WriteFile(elsewhere, []byte("mine"), 0o600))
+	require.NoError(t, os.Symlink(elsewhere, filepath.Join(bin, ".permesso-install-permesso")))
+	code, out := i.run(script, "--user", "--from", releaseFolder(t))
+	require.Zero(t, code, out)
+	require.Equal(t, digestText([]byte("mine")), fileDigest(t, elsewhere))
+}
+
+// A program that does not run here changes nothing: neither a first installation nor an update.
+func TestInstallScriptChecksTheProgram(t *testing.T) {
+	t.Parallel()
+	script, err := filepath.Abs(filepath.Join("..", "..", ".pkg", "install.sh"))
+	require.NoError(t, err)
+	root, release := t.TempDir(), t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "bin"), 0o700))
+	require.NoError(t, writeProgram(filepath.Join(root, "bin/permesso"), "#!/bin/sh\nexit 126\n", 0o700))
+	require.NoError(t, osexec.Command("tar", "-czf", filepath.Join(release, archiveName()), "-C", root, "bin").Run())
+	sums := fileDigest(t, filepath.Join(release, archiveName())) + "  " + archiveName() + "\n"
+	require.NoError(t, os.WriteFile(filepath.Join(release, "SHA256SUMS"), []byte(sums), 0o600))
+	i := &installer{t: t, shell: []string{"dash"}, path: "/usr/bin:/bin", home: t.TempDir()}
+	for range 2 {
+		before := treeOf(t, i.home)
+		code, out := i.run(script, "--user", "--from", release)
+		require.Equal(t, 1, code, out)
+		require.Contains(t, out, "the program does not run in "+i.home+"/.local/bin; nothing was installed\nhint: ")
+		require.Equal(t, before, treeOf(t, i.home))
+		code, out = i.run(script, "--user", "--from", releaseFolder(t))
+		require.Zero(t, code, out)
+	}
+}
+
+// With each program that fetches: a redirect from TLS to TLS is followed, one to http:// is not, and what this machine
+// serves is asked without a proxy.
+func TestInstallScriptRedirects(t *testing.T) {
+	t.Parallel()
+	script, err := filepath.Abs(filepath.Join("..", "..", ".pkg", "install.sh"))
+	require.NoError(t, err)
+	plain := fileServer(t, nil)
+	secure := httptest.NewTLSServer(plain.Config.Handler)
+	t.Cleanup(secure.Close)
+	redirect := func(to string, start func(http.Handler) *httptest.Server) string {
+		s := start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to+r.URL.Path, http.StatusFound) }))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	certificate := filepath.Join(t.TempDir(), "ca")
+	require.NoError(t, os.WriteFile(certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
+	wgetrc := certificate + ".wgetrc"
+	require.NoError(t, os.WriteFile(wgetrc, []byte("ca_certificate = "+certificate+"\n"), 0o600))
+	busybox := busyboxOnly(t)
+	without := func(name string) string { // curl is preferred
+		dir := t.TempDir()
+		for _, from := range []string{"/usr/bin", "/bin"} {
+			files, err := os.ReadDir(from)
+			require.NoError(t, err)
+			for _, f := range files {
+				if f.Name() != name {
+					_ = os.Symlink(filepath.Join(from, f.Name()), filepath.Join(dir, f.Name()))
+				}
+			}
+		}
+		return dir
+	}
+	for name, shell := range map[string]installer{
+		"curl":    {shell: []string{"dash"}, path: "/usr/bin:/bin"},
+		"wget":    {shell: []string{"dash"}, path: without("curl")},
+		"busybox": {shell: []string{"busybox", "sh"}, path: busybox},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, row := range []struct {
+				why, from string
+				code      int
+			}{
+				{"TLS to TLS", redirect(secure.URL, httptest.NewTLSServer), 0},
+				{"TLS to none", redirect(plain.URL, httptest.NewTLSServer), 1},
+				{"this machine's, to another place", redirect(strings.Replace(plain.URL, "127.0.0.1", "127.0.0.2", 1), httptest.NewServer), 1},
+				{"this machine's", plain.URL, 0},
+			} {
+				if name == "busybox" && strings.HasPrefix(row.from, "https:") {
+					continue // its TLS lacks what a server in Go requires
+				}
+				i := shell
+				i.t, i.home = t, t.TempDir()
+				i.env = []string{"CURL_CA_BUNDLE=" + certificate, "WGETRC=" + wgetrc, "http_proxy=http://127.0.0.1:9"}
+				code, out := i.run(script, "--user", "--from", row.from)
+				require.Equal(t, row.code, code, "%s: %s", row.why, out)
+				if row.code != 0 {
+					require.Contains(t, out, "cannot get "+row.from+"/SHA256SUMS\nhint: ")
+					require.Len(t, treeOf(t, i.home), 1)
+				}
+			}
+		})
+	}
+}
+
+// What cannot be meant is refused before anything is fetched.
+func TestInstallScriptOptions(t *testing.T) {
+	t.Parallel()
+	script, err := filepath.Abs(filepath.Join("..", "..", ".pkg", "install.sh"))
+	require.NoError(t, err)
+	for want, row := range map[string]struct {
+		args []string
+		env  string
+	}{
+		"--from needs a value":             {[]string{"--user", "--from", ""}, ""},
+		"--from needs a value ":            {[]string{"--user", "--from", "/"}, ""},
+		"--version needs a value":          {[]string{"--user", "--version"}, ""},
+		"unknown option --force":           {[]string{"--force"}, ""},
+		"--version and --from: give one":   {[]string{"--user", "--version", "v1", "--from", "/x"}, ""},
+		"HOME is 'home', not the path":     {[]string{"--user"}, "HOME=home"},
+		"HOME is '', not the path":         {[]string{"--user"}, "HOME="},
+		"no folder for temporary files":    {[]string{"--user", "--from", "/x"}, "TMPDIR=/nowhere"},
+		"it may be installed elsewhere: -": {[]string{"--user", "--uninstall"}, ""},
+	} {
+		i := &installer{t: t, shell: []string{"dash"}, path: "/usr/bin:/bin", home: t.TempDir()}
+		if row.env != "" {
+			i.env = []string{row.env}
+		}
+		code, out := i.run(script, row.args...)
+		require.Equal(t, 1, code, out)
+		require.Contains(t, out, strings.TrimSpace(want))
+		require.Contains(t, out, "hint: ")
+		require.Len(t, treeOf(t, i.home), 1)
 	}
 }
 
@@ -212,7 +384,7 @@ func TestInstallScriptRefuses(t *testing.T) {
 		{"no checksums", map[string][]byte{"SHA256SUMS": nil}, "", "cannot get "},
 		{"no checksum of the archive", map[string][]byte{"SHA256SUMS": []byte(strings.Replace(string(sums), line, "", 1))}, "", "names no single archive"},
 		{"two archives", map[string][]byte{"SHA256SUMS": []byte(string(sums) + strings.Replace(line, "1.2.3", "1.2.4", 1))}, "", "names no single archive"},
-		{"an answer of another kind", map[string][]byte{"SHA256SUMS": []byte("<html>sign in</html>")}, "", "names no single archive"},
+		{"an answer of another kind", map[string][]byte{"SHA256SUMS": []byte("<html>sign in</html>")}, "", "is not a list of checksums"},
 		{"no TLS", nil, "http://mirror.example", "neither https:// nor a folder"},
 		{"a name that begins like this machine's", nil, "http://127.0.0.1.evil.example", "neither https:// nor a folder"},
 		{"another machine's after a name like this machine's", nil, "http://127.0.0.1:80@mirror.example", "only with https://"},
@@ -295,6 +467,12 @@ func TestRelease(t *testing.T) {
 	var v struct{ Version, Commit, Date string }
 	require.NoError(t, json.Unmarshal(out, &v))
 	require.Equal(t, "1.2.3-rc1 0123456789abcdef 2026-11-21T12:00:00Z", v.Version+" "+v.Commit+" "+v.Date)
+
+	// Links of the document lead somewhere, without the source beside it.
+	readme, err := os.ReadFile(filepath.Join(root, "share/doc/permesso/README.md"))
+	require.NoError(t, err)
+	require.Contains(t, string(readme), "](https://github.com/permesso-dev/permesso/blob/0123456789abcdef/ipc/FORMAT.md)")
+	require.NotRegexp(t, `\]\([^)#:]+\)`, string(readme))
 
 	requireSBOM(t, filepath.Join(dir, "permesso_1.2.3-rc1.spdx.json"), filepath.Join(root, "bin/permesso"))
 	requireImage(t, filepath.Join(dir, "permesso_1.2.3-rc1_oci.tar"))
