@@ -67,7 +67,10 @@ func image(w io.Writer, version string, programs []string, at time.Time) error {
 	if err != nil {
 		return err
 	}
-	index.Annotations = map[string]string{"org.opencontainers.image.ref.name": tag(version)}
+	// The second is what podman load and docker load name the image.
+	index.Annotations = map[string]string{
+		"org.opencontainers.image.ref.name": tag(version), "io.containerd.image.name": "localhost/permesso:" + tag(version),
+	}
 	b, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": typeIndex, "manifests": []descriptor{index}})
 	if err != nil {
 		return err

@@ -107,12 +107,16 @@ func TestClientPackages(t *testing.T) {
 		runTool(t, nil, "python3", "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check", "--root-user-action=ignore", "--target", site, wheel)
 		require.FileExists(t, filepath.Join(site, "permesso", "py.typed"), "the package has types")
 		file := filepath.Join(t.TempDir(), "start.py")
-		require.NoError(t, os.WriteFile(file, []byte(codeBlocks(t, filepath.Join(docs, "python", "README.md"), "python")[0]), 0o600))
-		cmd := osexec.Command("python3", file)
-		cmd.Env = []string{"PYTHONPATH=" + site}
-		require.Equal(t, "approved {'output': 'hello\\n'}\n", g.quickStart(cmd))
+		blocks := codeBlocks(t, filepath.Join(docs, "python", "README.md"), "python")
+		require.Len(t, blocks, 2)
+		for i, want := range []string{"{'output': 'hello\\n'}\n", ""} {
+			require.NoError(t, os.WriteFile(file, []byte(blocks[i]), 0o600))
+			cmd := osexec.Command("python3", file)
+			cmd.Env = []string{"PYTHONPATH=" + site}
+			require.Equal(t, want, g.quickStart(cmd))
+		}
 
-		cmd = osexec.Command("python3", "-m", "permesso", "request", "hello", "--data", `{"name":"you"}`)
+		cmd := osexec.Command("python3", "-m", "permesso", "request", "hello", "--data", `{"name":"you"}`)
 		cmd.Env = []string{"PYTHONPATH=" + site}
 		require.Contains(t, g.quickStart(cmd), `"outcome": "approved"`)
 
@@ -131,8 +135,12 @@ func TestClientPackages(t *testing.T) {
 		runTool(t, nil, "npm", "install", "--silent", "--offline", "--no-audit", "--no-fund", "--prefix", dir, filepath.Join(release, "permesso-1.2.3-rc1.tgz"))
 		require.FileExists(t, filepath.Join(dir, "node_modules/permesso/permesso.d.mts"), "the package has types")
 		file := filepath.Join(dir, "start.mjs")
-		require.NoError(t, os.WriteFile(file, []byte(codeBlocks(t, filepath.Join(docs, "typescript", "README.md"), "js")[0]), 0o600))
-		require.Equal(t, "approved { output: 'hello\\n' }\n", g.quickStart(osexec.Command("node", file)))
+		blocks := codeBlocks(t, filepath.Join(docs, "typescript", "README.md"), "js")
+		require.Len(t, blocks, 2)
+		for i, want := range []string{"{ output: 'hello\\n' }\n", ""} {
+			require.NoError(t, os.WriteFile(file, []byte(blocks[i]), 0o600))
+			require.Equal(t, want, g.quickStart(osexec.Command("node", file)))
+		}
 	})
 }
 

@@ -539,8 +539,9 @@ func requireImage(t *testing.T, file string) {
 	}
 	require.JSONEq(t, `{"imageLayoutVersion":"1.0.0"}`, string(blobs["oci-layout"]))
 	type descriptor struct {
-		Digest string
-		Size   int
+		Digest      string
+		Size        int
+		Annotations map[string]string
 	}
 	get := func(d descriptor, v any) []byte {
 		b, ok := blobs["blobs/"+strings.Replace(d.Digest, ":", "/", 1)]
@@ -555,6 +556,7 @@ func requireImage(t *testing.T, file string) {
 	var index, images struct{ Manifests []descriptor }
 	require.NoError(t, json.Unmarshal(blobs["index.json"], &index))
 	require.Len(t, index.Manifests, 1)
+	require.Equal(t, "localhost/permesso:1.2.3-rc1", index.Manifests[0].Annotations["io.containerd.image.name"])
 	get(index.Manifests[0], &images)
 	require.Len(t, images.Manifests, 1, "one architecture")
 	var manifest struct {

@@ -83,7 +83,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"an unknown subcommand of receipt", "unknown command", []string{"receipt", "bogus"}},
 		{"an unknown command", "unknown command", []string{"aprove"}},
 		{"no id", "approve needs an ID", []string{"approve"}},
-		{"two scopes at once", "if any flags in the group", []string{"approve", "a7f3", "--always", "--session"}},
+		{"two scopes at once", "approve: give one of --always and --session", []string{"approve", "a7f3", "--always", "--session"}},
 		{"an id that is too short", "at least 4 digits", nil},
 	} {
 		t.Run(row.why, func(t *testing.T) {

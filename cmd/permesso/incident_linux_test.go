@@ -152,7 +152,7 @@ var incidentTable = []incidentRow{
 	{"service install --dry-run --program /bin/true", same("0 permesso.service")},
 	{"service show --program /bin/true", same("0 ExecStart=/bin/true")},
 	{"service uninstall --dry-run", same("0 nothing to remove")},
-	{"version", same("0 ^permesso .*\ndaemon   [^n]").but(inFresh, "0 daemon   no answer", inStopped, "0 daemon   no answer", inHung, "0 daemon   no answer")},
+	{"version", same("0 ^permesso .*\ndaemon   [^n]").but(inFresh, "0 daemon   not running", inStopped, "0 daemon   not running", inHung, "0 daemon   not running, or it does not answer")},
 	{"status", asks("0 ^daemon  running").but(inStopped, "0 ^daemon  not running")},
 	{"status --json", asks(`0 "running":true`).but(inStopped, `0 "running":false`)},
 	{"status --line", same(`0 ^\d+ waits?, oldest \d+ s`).but(inFresh, noDaemonCell, inStopped, "0 ^daemon down: [0-9]+ wait")},

@@ -168,7 +168,7 @@ func TestMountsRefuses(t *testing.T) {
 		{"an unknown workspace", []string{"other"}, console.ExitError, "hint: workspaces: personal, work"},
 		{"a path instead of a name", []string{"../../etc"}, console.ExitError, "no workspace"},
 		{"no workspace", nil, console.ExitUsage, "mounts needs a WORKSPACE"},
-		{"two forms at once", []string{"work", "--docker", "--podman"}, console.ExitUsage, "if any flags in the group"},
+		{"two forms at once", []string{"work", "--docker", "--podman"}, console.ExitUsage, "mounts: give one of --docker and --podman"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			var out, errs bytes.Buffer

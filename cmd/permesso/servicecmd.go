@@ -19,9 +19,9 @@ func (a *app) serviceCmd() *cobra.Command {
 		sub.Flags().BoolVar(&s.DryRun, "dry-run", false, "print the steps, change nothing")
 		_ = sub.MarkFlagDirname("root")
 	}
-	show := serviceSubcommand(s, "show", "Print the unit", s.Show)
+	show := serviceSubcommand(s, "show", "Print the unit, or the file for another way to start the daemon", s.Show)
 	others := []string{"socket", "openrc", "runit"}
-	for i, what := range []string{"print the socket unit that starts the service", "print the script for OpenRC", "print the script for runit"} {
+	for i, what := range []string{"print the systemd socket unit that starts the service on demand", "print the script for OpenRC", "print the script for runit"} {
 		show.Flags().BoolFunc(others[i], what, func(string) error { s.Other = others[i]; return nil })
 	}
 	show.MarkFlagsMutuallyExclusive(append(others, "user")...)
@@ -30,7 +30,7 @@ func (a *app) serviceCmd() *cobra.Command {
 		_ = sub.MarkFlagFilename("program")
 	}
 	return console.Group(&cobra.Command{
-		Use: "service", Short: "Manage the systemd service",
+		Use: "service", Short: "Manage the systemd service; print the files for OpenRC, runit, or a socket",
 	}, install, uninstall, show)
 }
 

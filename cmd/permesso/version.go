@@ -22,7 +22,7 @@ func (a *app) versionCmd() *cobra.Command {
 				v.Daemon = &d
 				lines = append(lines, "daemon   "+d)
 			} else {
-				lines = append(lines, "daemon   no answer")
+				lines = append(lines, "daemon   not running, or it does not answer")
 			}
 			if v.Daemon != nil && *v.Daemon != v.Version {
 				lines = append(lines, "Restart the daemon to update it.")

@@ -119,6 +119,13 @@ const nowhere = new permesso.Gate({ url: 'http://127.0.0.1:9', key: 'permesso_x'
 const began = performance.now()
 await assert.rejects(permesso.needsApproval(() => ran.push(1), { gate: nowhere, actionType: 'custom:x', timeoutMs: 50 })({}), permesso.Unreachable)
 assert.ok(performance.now() - began < 30_000, 'long before its own end of retries')
+// What is not an option is said, and where no gate is, how to name one.
+for (const ask of [() => yes.gate.submit('x', {}, { timeout: 5 }), async () => permesso.needsApproval(() => 1, { actionType: 'custom:x', timeout: 5 })]) {
+  await assert.rejects(ask, (error) => error instanceof TypeError && error.message === 'unknown option timeout: the timeout is timeoutMs, in milliseconds')
+}
+const none = new permesso.Gate({ requests: '/nowhere/requests', responses: '/nowhere/responses' })
+await assert.rejects(none.request('x'), (error) => error instanceof permesso.Unreachable && error.message.startsWith('no gate found: there is no folder /nowhere/requests. Set PERMESSO_URL'))
+await assert.rejects(none.cancel('0'.repeat(16)), permesso.Unreachable)
 await assert.rejects(fakeGate('approved', { request_sha256: '0'.repeat(64) }).gate.request('x'), permesso.Mismatch)
 await assert.rejects(silent.gate.wait('nonsense'), TypeError)
 assert.equal(ran.length, 1)

@@ -130,6 +130,12 @@ def main():
     nowhere, began = permesso.Gate("http://127.0.0.1:9", "permesso_x"), time.monotonic()
     raises(permesso.Unreachable, permesso.needs_approval(lambda a: a, gate=nowhere, action_type="custom:x", timeout=0.05), 1)
     assert time.monotonic() - began < 30, "long before its own end of retries"
+    # What is not an option is said, and where no gate is, how to name one.
+    for ask in (lambda: yes.gate.submit("x", {}, timeout_ms=5), lambda: permesso.needs_approval(print, action_type="custom:x", timeout_ms=5)):
+        assert str(raises(TypeError, ask)) == "unknown option timeout_ms: the timeout is timeout, in seconds"
+    none = permesso.Gate(requests="/nowhere/requests", responses="/nowhere/responses")
+    assert str(raises(permesso.Unreachable, none.request, "x")).startswith("no gate found: there is no folder /nowhere/requests. Set PERMESSO_URL")
+    raises(permesso.Unreachable, none.cancel, "0" * 16)
     raises(permesso.Mismatch, FakeGate(request_sha256="0" * 64).gate.request, "x")
 
     # The command line.

@@ -56,6 +56,11 @@ _SETTLE_TIME = 5
 _GRACE = 15.0
 _MAX_RESPONSE = 16 << 20
 _PREFIX = "appr_"
+_HOW = "Set PERMESSO_URL and PERMESSO_KEY, or mount the folders that permesso mounts prints"
+_FIELDS = {
+    "action_type", "title", "preview", "rationale", "session_id", "expires_in_sec", "resubmits", "proof", "metadata", "channel",
+    "target", "type", "options",
+}  # fmt: skip
 
 Data = Union[Mapping[str, Any], str, bytes]  # text is JSON and is sent unchanged
 
@@ -251,6 +256,7 @@ class Gate:
         session_id, expires_in_sec, type ("question"), options, resubmits, proof, metadata (an object of up to 4 KiB, which
         comes back in the decision); by HTTP also channel and target. Without an answer it is Unreachable after the
         timeout, in seconds, or the gate's retry_timeout. The same idempotency_key (in folders 16 to 64 hex digits, or a UUID) is the same request."""
+        _known(more)
         args = _encode({} if data is None else data)
         fields = {"tool_name": tool_name, **more}
         fields = {name: value for name, value in fields.items() if value not in (None, "", (), [])}
@@ -281,6 +287,13 @@ class Gate:
         self._transport.cancel(_plain(request if isinstance(request, str) else request.id))
 
 
+def _known(options: Mapping[str, Any]) -> None:
+    """An option that is not known is an error: without its timeout, a request would wait for hours."""
+    for name in options:
+        if name not in _FIELDS:
+            raise TypeError(f"unknown option {name}" + (": the timeout is timeout, in seconds" if name.startswith("timeout") else ""))
+
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -292,6 +305,8 @@ def needs_approval(
 
     The arguments become request_data, so JSON must be able to encode them; self and cls are left out. The
     default action type is custom:NAME; MORE is as in Gate.submit. After the timeout the request is cancelled."""
+
+    _known(more)
 
     def decorate(f: _F) -> _F:
         signature = inspect.signature(f)
@@ -601,7 +616,10 @@ class _Folders:
     def _put(self, name: str, body: bytes) -> None:
         """Write atomically: under a name with a dot first, then sync and rename."""
         temporary = os.path.join(self._requests, f".{name}.{secrets.token_hex(4)}")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileNotFoundError:
+            raise Unreachable(f"no gate found: there is no folder {self._requests}. {_HOW}") from None
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, 0o644)  # independent of the umask: the gate is another user
             file.write(body)

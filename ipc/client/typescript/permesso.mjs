@@ -36,6 +36,7 @@ const GRACE = 15_000
 const MAX_RESPONSE = 16 << 20
 const LARGE = 64 << 10
 const PREFIX = 'appr_'
+const HOW = 'Set PERMESSO_URL and PERMESSO_KEY, or mount the folders that permesso mounts prints'
 
 /** Base of all errors of this module. */
 export class PermessoError extends Error {
@@ -123,6 +124,9 @@ export class MoreWanted extends NotApproved {}
 /** Approved, but failed or interrupted: it may have run completely or in part. */
 export class Failed extends NotApproved {}
 
+// The members that submit takes beside its own options.
+const FIELDS = ['actionType', 'title', 'preview', 'rationale', 'sessionId', 'expiresInSec', 'resubmits', 'proof', 'metadata', 'channel', 'target', 'type', 'options']
+
 /** @type {Record<number, typeof Refused>} */
 const REFUSALS = { 401: InvalidKey, 403: InvalidKey, 404: NotFound, 409: NotPending, 410: NotPending }
 
@@ -209,6 +213,7 @@ export class Gate {
    * @param {string} toolName @param {any} data @param {any} options
    */
   async submit(toolName = '', data = {}, { timeoutMs = Infinity, idempotencyKey = randomBytes(16).toString('hex'), ...more } = {}) {
+    known(more)
     const end = Date.now() + timeoutMs
     const args = typeof data === 'string' ? data.trim() : encode(data)
     if (!args.startsWith('{')) throw new TypeError('the arguments must be a JSON object')
@@ -262,6 +267,7 @@ export class Gate {
  * @param {(...args: any[]) => any} func @param {any} options
  */
 export function needsApproval(func, { gate, actionType, timeoutMs = Infinity, parameters = parametersOf(func), ...more } = {}) {
+  known(more)
   if (!actionType && !func.name) throw new TypeError('a function without a name needs an actionType')
   const kind = actionType ?? 'custom:' + func.name.replace(/[^A-Za-z0-9_.-]/g, '_').slice(0, 64)
   return async (/** @type {any[]} */ ...args) => {
@@ -277,6 +283,16 @@ export function needsApproval(func, { gate, actionType, timeoutMs = Infinity, pa
     }
     if (dataOf(parameters, args) !== shown) throw new Mismatch('the arguments changed during the approval')
     return func(...args)
+  }
+}
+
+/**
+ * An option that is not known is an error: without its timeout, a request would wait for hours.
+ * @param {any} options
+ */
+function known(options) {
+  for (const name of Object.keys(options)) {
+    if (!FIELDS.includes(name)) throw new TypeError(`unknown option ${name}${name === 'timeout' ? ': the timeout is timeoutMs, in milliseconds' : ''}`)
   }
 }
 
@@ -658,7 +674,9 @@ class Folders {
    */
   async put(name, text) {
     const temporary = join(this.requests, `.${name}.${randomBytes(4).toString('hex')}`)
-    const file = await open(temporary, 'wx', 0o644)
+    const file = await open(temporary, 'wx', 0o644).catch((/** @type {any} */ error) => {
+      throw error.code === 'ENOENT' ? new Unreachable(`no gate found: there is no folder ${this.requests}. ${HOW}`) : error
+    })
     try {
       await file.chmod(0o644) // independent of the umask: the gate is another user
       await file.writeFile(text)

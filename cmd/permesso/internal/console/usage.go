@@ -108,6 +108,10 @@ func explainUsage(c *cobra.Command, err error) error {
 	if _, ours := errors.AsType[*Error](err); ours || !isUsage(err) {
 		return err
 	}
+	if together, ok := strings.CutSuffix(text, "] were all set"); ok {
+		flags := strings.Fields(together[strings.LastIndex(together, "[")+1:])
+		return Fail(ExitUsage, help, "%s: give one of --%s", name, strings.Join(flags, " and --"))
+	}
 	if flag := flagWithoutValue(c, text); flag != nil {
 		value, _ := pflag.UnquoteUsage(flag)
 		if strings.HasPrefix(text, "required") {

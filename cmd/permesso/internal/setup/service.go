@@ -201,7 +201,7 @@ func (s *Service) script(text string) (string, error) {
 	if plain := sandbox.ShellWord(file); plain != file {
 		return "", console.Fail(console.ExitError, "use a plain path", "%s: not a path for a script of a service", plain)
 	}
-	return strings.NewReplacer("@PROGRAM@", program, "@CONFIG@", file).Replace(text), nil
+	return strings.NewReplacer("@PROGRAM@", program, "@CONFIG@", file, "@FOLDER@", filepath.Dir(file)).Replace(text), nil
 }
 
 // unitFile is the unit's path, relative to --root.
