@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -244,6 +245,11 @@ func TestInstallScriptReplacesNothingOfOthers(t *testing.T) {
 	code, out := i.run(script, "--user", "--from", releaseFolder(t))
 	require.Zero(t, code, out)
 	require.Equal(t, digestText([]byte("mine")), fileDigest(t, elsewhere))
+	require.NoError(t, os.Remove(filepath.Join(bin, "permesso")))
+	require.NoError(t, os.Mkdir(filepath.Join(bin, "permesso"), 0o700))
+	code, out = i.run(script, "--user", "--from", releaseFolder(t))
+	require.Equal(t, 1, code, out)
+	require.Contains(t, out, "permesso is there, and was not installed by this script")
 }
 
 // A program that does not run here changes nothing: neither a first installation nor an update.
@@ -266,6 +272,7 @@ func TestInstallScriptChecksTheProgram(t *testing.T) {
 		require.Equal(t, before, treeOf(t, i.home))
 		code, out = i.run(script, "--user", "--from", releaseFolder(t))
 		require.Zero(t, code, out)
+		require.FileExists(t, filepath.Join(i.home, ".local/bin/permesso"))
 	}
 }
 
@@ -275,7 +282,13 @@ func TestInstallScriptRedirects(t *testing.T) {
 	t.Parallel()
 	script, err := filepath.Abs(filepath.Join("..", "..", ".pkg", "install.sh"))
 	require.NoError(t, err)
-	plain := fileServer(t, nil)
+	plain, elsewhere := fileServer(t, nil), httptest.NewUnstartedServer(nil)
+	require.NoError(t, elsewhere.Listener.Close())
+	elsewhere.Listener, err = (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.2:0")
+	require.NoError(t, err)
+	elsewhere.Config.Handler = plain.Config.Handler
+	elsewhere.Start()
+	t.Cleanup(elsewhere.Close)
 	secure := httptest.NewTLSServer(plain.Config.Handler)
 	t.Cleanup(secure.Close)
 	redirect := func(to string, start func(http.Handler) *httptest.Server) string {
@@ -309,19 +322,20 @@ func TestInstallScriptRedirects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, row := range []struct {
 				why, from string
+				proxy     string
 				code      int
 			}{
-				{"TLS to TLS", redirect(secure.URL, httptest.NewTLSServer), 0},
-				{"TLS to none", redirect(plain.URL, httptest.NewTLSServer), 1},
-				{"this machine's, to another place", redirect(strings.Replace(plain.URL, "127.0.0.1", "127.0.0.2", 1), httptest.NewServer), 1},
-				{"this machine's", plain.URL, 0},
+				{"TLS to TLS", redirect(secure.URL, httptest.NewTLSServer), "", 0},
+				{"TLS to none", redirect(elsewhere.URL, httptest.NewTLSServer), "", 1},
+				{"this machine's, to another place", redirect(elsewhere.URL, httptest.NewServer), "", 1},
+				{"this machine's, by a proxy", plain.URL, "http://127.0.0.1:9", 0},
 			} {
 				if name == "busybox" && strings.HasPrefix(row.from, "https:") {
 					continue // its TLS lacks what a server in Go requires
 				}
 				i := shell
 				i.t, i.home = t, t.TempDir()
-				i.env = []string{"CURL_CA_BUNDLE=" + certificate, "WGETRC=" + wgetrc, "http_proxy=http://127.0.0.1:9"}
+				i.env = []string{"CURL_CA_BUNDLE=" + certificate, "WGETRC=" + wgetrc, "http_proxy=" + row.proxy}
 				code, out := i.run(script, "--user", "--from", row.from)
 				require.Equal(t, row.code, code, "%s: %s", row.why, out)
 				if row.code != 0 {
