@@ -335,7 +335,7 @@ func TestInstallScriptRedirects(t *testing.T) {
 				}
 				i := shell
 				i.t, i.home = t, t.TempDir()
-				i.env = []string{"CURL_CA_BUNDLE=" + certificate, "WGETRC=" + wgetrc, "http_proxy=" + row.proxy}
+				i.env = []string{"CURL_CA_BUNDLE=" + certificate, "WGETRC=" + wgetrc, "http_proxy=" + row.proxy, "all_proxy=" + row.proxy}
 				code, out := i.run(script, "--user", "--from", row.from)
 				require.Equal(t, row.code, code, "%s: %s", row.why, out)
 				if row.code != 0 {
