@@ -97,7 +97,10 @@ func TestRuleAddFromFlags(t *testing.T) {
 	for _, text := range []string{"a", "b"} {
 		h.awaitPending("default", post(text))
 	}
-	h.awaitPending("default", h.ask(`{"tool_name":"gentle"}`))
+	last := h.ask(`{"tool_name":"gentle"}`)
+	h.awaitPending("default", last)
+	code, _, errs := h.run("", "deny", last) // counted from now on: its file is there before the daemon has finished with it
+	require.Zero(t, code, errs)
 	const lines = "[[rules]]\nmatch = { tool = \"post\", workspace = \"default\" }\noutcome = \"deny\"\nreason = \"not now\"\n"
 	args := []string{"rule", "add", "--tool", "post", "--workspace", "default", "--outcome", "deny", "--reason", "not now"}
 	code, out, errs := h.run("", args...)

@@ -50,7 +50,11 @@ func WriteFilter(l ipc.Layout) error {
 	if err = CheckFilter(l); err == nil {
 		return nil
 	}
-	if writeErr := writeFilter(l, home); writeErr != nil {
+	writeErr := writeFilter(l, home)
+	if errors.Is(writeErr, fs.ErrNotExist) { // a daemon that starts removes temporary files, once
+		writeErr = writeFilter(l, home)
+	}
+	if writeErr != nil {
 		return hints.Add(fmt.Errorf("write the sandbox's filter: %w", errors.Join(err, writeErr)),
 			"the daemon writes it when it starts; or run this as the daemon's user")
 	}

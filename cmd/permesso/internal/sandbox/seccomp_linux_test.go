@@ -5,6 +5,8 @@ package sandbox
 import (
 	"encoding/binary"
 	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -106,6 +108,36 @@ func TestWriteFilter(t *testing.T) {
 		require.NoError(t, change())
 		require.NoError(t, WriteFilter(l))
 		require.NoError(t, CheckFilter(l))
+	}
+	// A daemon that starts meanwhile removes the temporary file.
+	for swept := make(chan struct{}); ; {
+		require.NoError(t, os.Remove(l.Seccomp()))
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				names, err := filepath.Glob(filepath.Join(l.Home, ".tmp-*"))
+				if err == nil && len(names) == 1 && os.Remove(names[0]) == nil {
+					close(swept)
+					return
+				}
+			}
+		})
+		err := WriteFilter(l)
+		close(stop)
+		wg.Wait()
+		require.NoError(t, err)
+		select {
+		case <-swept:
+		default:
+			continue
+		}
+		break
 	}
 	before, err := os.Stat(l.Seccomp())
 	require.NoError(t, err)
