@@ -51,7 +51,7 @@ get() {
 		(unset http_proxy && download "$from/$1" "$2")
 		;;
 	*) die "--from $from: neither https:// nor a folder" 'give the URL of a mirror, or the absolute path of a folder' ;;
-	esac || die "cannot get $from/$1" 'check the connection and --version; --from FOLDER installs what you copied there'
+	esac || die "cannot get $from/$1" "check the connection, the room in ${TMPDIR:-/tmp}, and --version; --from FOLDER installs what you copied there"
 }
 
 # download URL FILE: never by a redirect to where http:// leads.
@@ -66,8 +66,9 @@ download() {
 			tail -n 1 "$work/said" >&2
 			return 1
 		}
-		! grep -qi '^ *location: *http:' "$work/said" || {
-			echo 'there was a redirect to http://' >&2
+		case $1 in https://*) to=http: ;; *) to= ;; esac
+		! grep -qi "^ *location: *$to" "$work/said" || {
+			echo 'there was a redirect that is not followed' >&2
 			return 1
 		}
 	else
@@ -119,21 +120,24 @@ fetch() {
 	[ "$(sum "$work/archive")" = "$want" ] ||
 		die "$name has another SHA-256 than SHA256SUMS says; nothing was installed" 'try again; if it stays so, the mirror is damaged: report it'
 	mkdir "$work/root"
-	tar -xzf "$work/archive" -C "$work/root"
+	said=$(tar -xzf "$work/archive" -C "$work/root" 2>&1) || {
+		printf '%s\n' "$said" | tail -n 1 >&2
+		die "cannot unpack $name in $work; nothing was installed" 'is the disk full? TMPDIR names another folder, for 100 MB'
+	}
 }
 
 # parents FILE: the folders above it that are missing in $prefix, deepest first; ./ is $prefix.
 parents() {
 	dir=$(dirname "$1")
 	while [ ! -d "$prefix/$dir" ]; do
-		echo "$dir/"
+		printf '%s/\n' "$dir"
 		[ "$dir" != . ] || break
 		dir=$(dirname "$dir")
 	done
 }
 
 # beside FILE: the name under which it is written, until it is whole.
-beside() { echo "$prefix/$(dirname "$1")/.permesso-install-$(basename "$1")"; }
+beside() { printf '%s/.permesso-install-%s\n' "$prefix/$(dirname "$1")" "$(basename "$1")"; }
 
 # stage SOURCE FILE: copy it beside the place of FILE in $prefix, as $new. It follows no link there.
 stage() {
@@ -222,20 +226,16 @@ install_it() {
 	write_list "$work/new"
 	begun=
 	say "installed $said in $prefix"
+	word=$(printf '%s\n' "$prefix" | sed "s/'/'\\\\''/g; /[^A-Za-z0-9_.\/+-]/s/.*/'&'/")
 	case :$PATH: in
 	*":$prefix/bin:"*)
 		found=$(command -v permesso)
 		[ "$found" = "$prefix/bin/permesso" ] || say "note: the shell finds $found first"
 		;;
-	*)
-		case $prefix in
-		*[!A-Za-z0-9_./+-]*) say "add $prefix/bin to the PATH" ;;
-		*) say "add it to the PATH: export PATH=\"$prefix/bin:\$PATH\"" ;;
-		esac
-		;;
+	*) say "add it to the PATH: export PATH=$word/bin:\"\$PATH\"" ;;
 	esac
 	"$prefix/bin/permesso" version | sed -n "s/^Restart /install: restart /p"
-	say "to remove it: sh $prefix/share/permesso/install.sh --uninstall --$scope"
+	say "to remove it: sh $word/share/permesso/install.sh --uninstall --$scope"
 	say 'next: permesso init --yes, then permesso serve'
 }
 
@@ -264,7 +264,7 @@ main() {
 		--uninstall) do=uninstall_it ;;
 		--version | --from)
 			value=${2-}
-			[ -n "${value%/}" ] || die "$1 needs a value" 'sh install.sh --help'
+			case ${value%/} in '' | -*) die "$1 needs a value" 'sh install.sh --help' ;; esac
 			case $1 in --version) version=$value ;; *) from=${value%/} ;; esac
 			shift
 			;;
@@ -277,7 +277,11 @@ main() {
 		shift
 	done
 	if [ -z "$scope" ]; then
-		if [ "$(id -u)" -eq 0 ]; then scope=system; else scope=user; fi
+		case $(cd "$(dirname "$0")" && pwd) in
+		"${HOME-}"/.local/share/permesso) scope=user ;; # the copy that it has installed
+		/usr/local/share/permesso) scope=system ;;
+		*) if [ "$(id -u)" -eq 0 ]; then scope=system; else scope=user; fi ;;
+		esac
 	fi
 	if [ "$scope" = system ]; then
 		prefix=/usr/local owner='as root, or for this user alone: --user'

@@ -328,6 +328,7 @@ func TestInstallScriptRedirects(t *testing.T) {
 				{"TLS to TLS", redirect(secure.URL, httptest.NewTLSServer), "", 0},
 				{"TLS to none", redirect(elsewhere.URL, httptest.NewTLSServer), "", 1},
 				{"this machine's, to another place", redirect(elsewhere.URL, httptest.NewServer), "", 1},
+				{"this machine's, to a host without a scheme", redirect(strings.TrimPrefix(elsewhere.URL, "http:"), httptest.NewServer), "", 1},
 				{"this machine's, by a proxy", plain.URL, "http://127.0.0.1:9", 0},
 			} {
 				if name == "busybox" && strings.HasPrefix(row.from, "https:") {
@@ -347,6 +348,34 @@ func TestInstallScriptRedirects(t *testing.T) {
 	}
 }
 
+// In a home with odd characters too, what it prints can be typed; its copy there removes that installation, also for root,
+// which has others.
+func TestInstallScriptInAnOddHome(t *testing.T) {
+	t.Parallel()
+	script, err := filepath.Abs(filepath.Join("..", "..", ".pkg", "install.sh"))
+	require.NoError(t, err)
+	for _, shell := range []string{"dash", "bash"} {
+		outer := t.TempDir()
+		i := &installer{t: t, shell: []string{shell}, path: "/usr/bin:/bin", home: filepath.Join(outer, `a b\n$(touch x)'c`)}
+		require.NoError(t, os.Mkdir(i.home, 0o700))
+		code, out := i.run(script, "--user", "--from", releaseFolder(t))
+		require.Zero(t, code, out)
+		remove, ok := strings.CutPrefix(regexp.MustCompile(`(?m)^install: to remove it: .*$`).FindString(out), "install: to remove it: ")
+		require.True(t, ok, out)
+		remove, ok = strings.CutSuffix(remove, " --user") // without it, it knows where it is
+		require.True(t, ok)
+		set, ok := strings.CutPrefix(regexp.MustCompile(`(?m)^install: add it to the PATH: .*$`).FindString(out), "install: add it to the PATH: ")
+		require.True(t, ok, out)
+		typed := filepath.Join(t.TempDir(), "typed.sh")
+		require.NoError(t, os.WriteFile(typed, []byte(set+"\ncommand -v permesso\n"+remove+"\n"), 0o600))
+		code, out = i.run(typed)
+		require.Zero(t, code, out)
+		require.Contains(t, out, i.home+"/.local/bin/permesso\n")
+		require.Contains(t, out, "removed permesso from "+i.home+"/.local")
+		require.Equal(t, map[string]string{".": "folder", filepath.Base(i.home): "folder"}, treeOf(t, outer))
+	}
+}
+
 // What cannot be meant is refused before anything is fetched.
 func TestInstallScriptOptions(t *testing.T) {
 	t.Parallel()
@@ -359,6 +388,7 @@ func TestInstallScriptOptions(t *testing.T) {
 		"--from needs a value":             {[]string{"--user", "--from", ""}, ""},
 		"--from needs a value ":            {[]string{"--user", "--from", "/"}, ""},
 		"--version needs a value":          {[]string{"--user", "--version"}, ""},
+		"--version needs a value ":         {[]string{"--version", "--user"}, ""},
 		"unknown option --force":           {[]string{"--force"}, ""},
 		"--version and --from: give one":   {[]string{"--user", "--version", "v1", "--from", "/x"}, ""},
 		"HOME is 'home', not the path":     {[]string{"--user"}, "HOME=home"},

@@ -180,6 +180,19 @@ func TestOtherServiceFiles(t *testing.T) {
 	require.NoError(t, err, out)
 	require.Empty(t, out)
 
+	// Their words differ only in the commands of the system. supervise-daemon opens the log as the service's user.
+	once := func(kind string) (lines []string) {
+		for line := range strings.Lines(show(kind)) {
+			if strings.HasPrefix(line, "#   ") && strings.Contains(line, "/permesso") && !strings.Contains(line, "useradd") && !strings.Contains(line, "adduser") && !strings.HasPrefix(line, "#   ln ") {
+				lines = append(lines, line)
+			}
+		}
+		return lines
+	}
+	require.Len(t, once("--runit"), 4)
+	require.Equal(t, once("--runit"), once("--openrc"))
+	require.Regexp(t, `(?m)^\s*checkpath --file --mode 0640 --owner permesso:permesso /var/log/permesso.log$`, show("--openrc"))
+
 	serve := regexp.MustCompile(`serve --config /etc/permesso/permesso.toml --home /var/lib/permesso\b`)
 	for _, kind := range []string{"--openrc", "--runit"} {
 		text := show(kind)

@@ -123,6 +123,13 @@ assert.ok(performance.now() - began < 30_000, 'long before its own end of retrie
 for (const ask of [() => yes.gate.submit('x', {}, { timeout: 5 }), async () => permesso.needsApproval(() => 1, { actionType: 'custom:x', timeout: 5 })]) {
   await assert.rejects(ask, (error) => error instanceof TypeError && error.message === 'unknown option timeout: the timeout is timeoutMs, in milliseconds')
 }
+for (const timeoutMs of ['3', NaN, -1, null]) {
+  for (const ask of [() => yes.gate.submit('x', {}, { timeoutMs }), () => yes.gate.request('x', {}, { timeoutMs }), () => yes.gate.wait('0'.repeat(16), { timeoutMs }), async () => permesso.needsApproval(() => 1, { actionType: 'custom:x', timeoutMs })]) {
+    const before = yes.asked.length
+    await assert.rejects(ask, (error) => error instanceof TypeError && error.message.startsWith('timeoutMs must be a number of milliseconds, not '))
+    assert.equal(yes.asked.length, before)
+  }
+}
 const none = new permesso.Gate({ requests: '/nowhere/requests', responses: '/nowhere/responses' })
 await assert.rejects(none.request('x'), (error) => error instanceof permesso.Unreachable && error.message.startsWith('no gate found: there is no folder /nowhere/requests. Set PERMESSO_URL'))
 await assert.rejects(none.cancel('0'.repeat(16)), permesso.Unreachable)

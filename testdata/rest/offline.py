@@ -133,6 +133,12 @@ def main():
     # What is not an option is said, and where no gate is, how to name one.
     for ask in (lambda: yes.gate.submit("x", {}, timeout_ms=5), lambda: permesso.needs_approval(print, action_type="custom:x", timeout_ms=5)):
         assert str(raises(TypeError, ask)) == "unknown option timeout_ms: the timeout is timeout, in seconds"
+    for timeout in ("3", float("nan"), -1):
+        for ask in (
+            lambda: yes.gate.submit("x", {}, timeout=timeout), lambda: yes.gate.request("x", {}, timeout=timeout),
+            lambda: yes.gate.wait("0" * 16, timeout), lambda: permesso.needs_approval(print, action_type="custom:x", timeout=timeout),
+        ):  # fmt: skip
+            assert str(raises(TypeError, ask)) == f"the timeout must be a number of seconds, not {timeout!r}"
     none = permesso.Gate(requests="/nowhere/requests", responses="/nowhere/responses")
     assert str(raises(permesso.Unreachable, none.request, "x")).startswith("no gate found: there is no folder /nowhere/requests. Set PERMESSO_URL")
     raises(permesso.Unreachable, none.cancel, "0" * 16)

@@ -307,6 +307,7 @@ def needs_approval(
     default action type is custom:NAME; MORE is as in Gate.submit. After the timeout the request is cancelled."""
 
     _known(more)
+    _end(timeout)
 
     def decorate(f: _F) -> _F:
         signature = inspect.signature(f)
@@ -370,6 +371,8 @@ def cancel(request: Union[Submitted, str]) -> None:
 
 def _end(timeout: Optional[float]) -> Optional[float]:
     """When a timeout that begins now is over."""
+    if timeout is not None and (not isinstance(timeout, (int, float)) or not timeout >= 0):
+        raise TypeError(f"the timeout must be a number of seconds, not {timeout!r}")
     return None if timeout is None else time.monotonic() + timeout
 
 

@@ -214,7 +214,7 @@ export class Gate {
    */
   async submit(toolName = '', data = {}, { timeoutMs = Infinity, idempotencyKey = randomBytes(16).toString('hex'), ...more } = {}) {
     known(more)
-    const end = Date.now() + timeoutMs
+    const end = until(timeoutMs)
     const args = typeof data === 'string' ? data.trim() : encode(data)
     if (!args.startsWith('{')) throw new TypeError('the arguments must be a JSON object')
     /** @type {Record<string, any>} */
@@ -238,7 +238,7 @@ export class Gate {
    */
   async wait(request, { timeoutMs = Infinity } = {}) {
     const asked = typeof request === 'string' ? { id: request } : request
-    return this.#transport.wait({ ...asked, id: plain(asked.id) }, Date.now() + timeoutMs)
+    return this.#transport.wait({ ...asked, id: plain(asked.id) }, until(timeoutMs))
   }
 
   /**
@@ -247,8 +247,8 @@ export class Gate {
    * @param {string} [toolName] @param {any} [data] @param {any} [options]
    */
   async request(toolName, data, options = {}) {
-    const end = Date.now() + (options.timeoutMs ?? Infinity)
-    return this.wait(await this.submit(toolName, data, options), { timeoutMs: end - Date.now() })
+    const end = until(options.timeoutMs)
+    return this.wait(await this.submit(toolName, data, options), { timeoutMs: left(end) })
   }
 
   /**
@@ -268,15 +268,16 @@ export class Gate {
  */
 export function needsApproval(func, { gate, actionType, timeoutMs = Infinity, parameters = parametersOf(func), ...more } = {}) {
   known(more)
+  until(timeoutMs)
   if (!actionType && !func.name) throw new TypeError('a function without a name needs an actionType')
   const kind = actionType ?? 'custom:' + func.name.replace(/[^A-Za-z0-9_.-]/g, '_').slice(0, 64)
   return async (/** @type {any[]} */ ...args) => {
     const shown = dataOf(parameters, args)
     const target = gate ?? new Gate()
-    const end = Date.now() + timeoutMs
+    const end = until(timeoutMs)
     const asked = await target.submit('', shown, { ...more, actionType: kind, timeoutMs })
     try {
-      ;(await target.wait(asked, { timeoutMs: end - Date.now() })).check()
+      ;(await target.wait(asked, { timeoutMs: left(end) })).check()
     } catch (error) {
       if (error instanceof StillWaiting) await target.cancel(asked).catch(() => {}) // it has ended, or will expire
       throw error
@@ -295,6 +296,18 @@ function known(options) {
     if (!FIELDS.includes(name)) throw new TypeError(`unknown option ${name}${name === 'timeout' ? ': the timeout is timeoutMs, in milliseconds' : ''}`)
   }
 }
+
+/**
+ * When a timeout that begins now is over. Any other value than a number would never be over.
+ * @param {any} timeoutMs
+ */
+function until(timeoutMs = Infinity) {
+  if (typeof timeoutMs !== 'number' || !(timeoutMs >= 0)) throw new TypeError(`timeoutMs must be a number of milliseconds, not ${typeof timeoutMs} ${timeoutMs}`)
+  return Date.now() + timeoutMs
+}
+
+/** @param {number} end */
+const left = (end) => Math.max(0, end - Date.now())
 
 /**
  * The names of a function's parameters, as its source has them; an unnamed one is "".
