@@ -69,10 +69,10 @@ assert.equal(result.t, long)
 assert(yes.asked[0].includes('"request_data":{"n":9007199254740993,"date":"1970-01-01T00:00:00.000Z","list":[1,null,"ü"]}'), yes.asked[0])
 
 const ran = []
-const guarded = permesso.needsApproval(async function remove(arg) { ran.push(arg); return arg.path }, { gate: yes.gate, sessionId: 's', title: 't' })
+const guarded = permesso.needsApproval(async function remove(arg) { ran.push(arg); return arg.path }, { gate: yes.gate, sessionId: 's', title: 't', argsSubset: ['list'] })
 assert.equal(await guarded({ path: '/x' }), '/x')
 const asked = JSON.parse(yes.asked[1])
-assert.deepEqual([asked.action_type, asked.session_id, asked.title, asked.request_data, asked.tool_name], ['custom:remove', 's', 't', { path: '/x' }, undefined])
+assert.deepEqual([asked.action_type, asked.session_id, asked.title, asked.args_subset, asked.request_data, asked.tool_name], ['custom:remove', 's', 't', ['list'], { path: '/x' }, undefined])
 await assert.rejects(guarded({ path: () => '/etc' }), TypeError)
 
 // Positional arguments are members, under the names of their parameters.

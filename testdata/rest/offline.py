@@ -89,7 +89,7 @@ def main():
 
 
     class Thing:
-        @permesso.needs_approval(gate=yes.gate, title="t")
+        @permesso.needs_approval(gate=yes.gate, title="t", args_subset=["rest"])
         def method(self, a, *rest, b=2, **more):
             return [a, rest, b, more]
 
@@ -101,7 +101,7 @@ def main():
     assert Thing().method("ü", 3, c=4) == ["ü", (3,), 2, {"c": 4}]
     asked = yes.asked[-1]
     assert asked["request_data"] == {"a": "ü", "rest": [3], "b": 2, "more": {"c": 4}}, asked
-    assert asked["action_type"] == "custom:method" and asked["title"] == "t" and "tool_name" not in asked, asked
+    assert asked["action_type"] == "custom:method" and asked["title"] == "t" and asked["args_subset"] == ["rest"] and "tool_name" not in asked, asked
     assert asyncio.run(Thing().later(2**53 + 1)) == 2**53 + 1
     assert yes.asked[-1]["request_data"] == {"a": 2**53 + 1} and yes.asked[-1]["action_type"] == "exec_cmd"
     assert Thing.method.__name__ == "method"

@@ -59,7 +59,7 @@ _PREFIX = "appr_"
 _HOW = "Set PERMESSO_URL and PERMESSO_KEY, or mount the folders that permesso mounts prints"
 _FIELDS = {
     "action_type", "title", "preview", "rationale", "session_id", "expires_in_sec", "resubmits", "proof", "metadata", "channel",
-    "target", "type", "options",
+    "target", "type", "options", "args_subset",
 }  # fmt: skip
 
 Data = Union[Mapping[str, Any], str, bytes]  # text is JSON and is sent unchanged
@@ -253,7 +253,7 @@ class Gate:
         idempotency_key: Optional[str] = None, **more: Any,
     ) -> Submitted:  # fmt: skip
         """Submit a request. MORE: action_type (without a tool nothing runs on the host), title, preview, rationale,
-        session_id, expires_in_sec, type ("question"), options, resubmits, proof, metadata (an object of up to 4 KiB, which
+        session_id, expires_in_sec, type ("question"), options, resubmits, proof, args_subset, metadata (an object of up to 4 KiB, which
         comes back in the decision); by HTTP also channel and target. Without an answer it is Unreachable after the
         timeout, in seconds, or the gate's retry_timeout. The same idempotency_key (in folders 16 to 64 hex digits, or a UUID) is the same request."""
         _known(more)

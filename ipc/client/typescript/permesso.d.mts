@@ -37,6 +37,8 @@ export interface RequestFields {
   expiresInSec?: number
   resubmits?: string
   proof?: { [name: string]: Json | undefined }
+  /** Without a tool: lists in the arguments of which the receipt covers any part. */
+  argsSubset?: string[]
   /** An object of up to 4 KiB, which comes back in the decision. */
   metadata?: { [name: string]: Json | undefined }
   /** By HTTP: ask only there. */

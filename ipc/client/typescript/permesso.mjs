@@ -125,7 +125,7 @@ export class MoreWanted extends NotApproved {}
 export class Failed extends NotApproved {}
 
 // The members that submit takes beside its own options.
-const FIELDS = ['actionType', 'title', 'preview', 'rationale', 'sessionId', 'expiresInSec', 'resubmits', 'proof', 'metadata', 'channel', 'target', 'type', 'options']
+const FIELDS = ['actionType', 'title', 'preview', 'rationale', 'sessionId', 'expiresInSec', 'resubmits', 'proof', 'metadata', 'channel', 'target', 'type', 'options', 'argsSubset']
 
 /** @type {Record<number, typeof Refused>} */
 const REFUSALS = { 401: InvalidKey, 403: InvalidKey, 404: NotFound, 409: NotPending, 410: NotPending }
