@@ -277,7 +277,7 @@ main() {
 		shift
 	done
 	if [ -z "$scope" ]; then
-		case $(cd "$(dirname "$0")" && pwd) in
+		case $(cd "$(dirname -- "$0")" && pwd) in
 		"${HOME-}"/.local/share/permesso) scope=user ;; # the copy that it has installed
 		/usr/local/share/permesso) scope=system ;;
 		*) if [ "$(id -u)" -eq 0 ]; then scope=system; else scope=user; fi ;;

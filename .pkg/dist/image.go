@@ -22,8 +22,8 @@ const (
 	typeLayer    = "application/vnd.oci.image.layer.v1.tar+gzip"
 )
 
-// nobody is the user of the image: it owns the state and nothing else.
-const nobody = 65532
+// imageUser is the UID in the image: it owns the state and nothing else.
+const imageUser = 65532
 
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
@@ -109,7 +109,7 @@ func (l *layout) image(version, arch string, program []byte) (d descriptor, err 
 	config, err := l.json(typeConfig, map[string]any{
 		"created": created, "architecture": arch, "os": "linux",
 		"config": map[string]any{
-			"User":       fmt.Sprintf("%d:%d", nobody, nobody),
+			"User":       fmt.Sprintf("%d:%d", imageUser, imageUser),
 			"Env":        []string{"XDG_CONFIG_HOME=/etc", "PERMESSO_HOME=/var/lib/permesso"},
 			"Entrypoint": []string{"/permesso"}, "Cmd": []string{"serve"},
 			"Volumes":    map[string]any{"/var/lib/permesso": map[string]any{}},
@@ -140,7 +140,7 @@ func (l *layout) layer(program []byte) ([]byte, error) {
 	for _, dir := range []tar.Header{
 		{Name: "var/", Mode: 0o755},
 		{Name: "var/lib/", Mode: 0o755},
-		{Name: "var/lib/permesso/", Mode: 0o700, Uid: nobody, Gid: nobody},
+		{Name: "var/lib/permesso/", Mode: 0o700, Uid: imageUser, Gid: imageUser},
 	} {
 		dir.Typeflag, dir.ModTime, dir.Format = tar.TypeDir, l.at, tar.FormatUSTAR
 		if err := t.WriteHeader(&dir); err != nil {
