@@ -158,11 +158,13 @@ func (s *session) deliverDigest(ctx context.Context, id string) error {
 	if open == 0 {
 		return s.removeDigest(d)
 	}
-	return s.markDigestSent(d.ID, message, seen)
+	return s.markDigestSent(d, message, seen)
 }
 
-// markDigestSent records that a digest was sent, in the records of its requests as well.
-func (s *session) markDigestSent(id string, message ID, seen string) error {
+// markDigestSent records that a digest was sent, in the records of the requests that it showed as well. A request
+// that joined it meanwhile is not one of them.
+func (s *session) markDigestSent(shown *digest, message ID, seen string) error {
+	id := shown.ID
 	s.digests.mu.Lock()
 	next := *s.digests.all[id]
 	first := next.Message == ""
@@ -174,8 +176,8 @@ func (s *session) markDigestSent(id string, message ID, seen string) error {
 		s.digests.all[id] = &next
 	}
 	s.digests.mu.Unlock()
-	for _, r := range next.Requests {
-		k := approval.Key{Workspace: next.Workspace, ID: r}
+	for _, r := range shown.Requests {
+		k := approval.Key{Workspace: shown.Workspace, ID: r}
 		err = errors.Join(err, s.sent.updateSent(k, func(p *sentRecord) error {
 			result := errUnchanged
 			for _, x := range p.Copies {

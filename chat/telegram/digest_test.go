@@ -1,6 +1,7 @@
 package telegram_test
 
 import (
+	"context"
 	"regexp"
 	"slices"
 	"strings"
@@ -45,6 +46,61 @@ func (h *rig) verdict(k approval.Key) approval.Verdict {
 		return ""
 	}
 	return st.Decision.Verdict
+}
+
+// heldDigest is an adapter that waits before it returns from a message about a digest.
+type heldDigest struct {
+	deliver.Adapter
+	shown   chan string // texts that were sent or edited
+	release chan struct{}
+}
+
+func (a heldDigest) hold(ctx context.Context, m deliver.Message) {
+	if !strings.Contains(m.Text(), " requests still open") {
+		return
+	}
+	select {
+	case a.shown <- m.Text():
+	case <-ctx.Done():
+	}
+	select {
+	case <-a.release:
+	case <-ctx.Done():
+	}
+}
+
+func (a heldDigest) Send(ctx context.Context, to deliver.Address, m deliver.Message) (deliver.ID, error) {
+	id, err := a.Adapter.Send(ctx, to, m)
+	a.hold(ctx, m)
+	return id, err
+}
+
+func (a heldDigest) Edit(ctx context.Context, to deliver.Address, id deliver.ID, m deliver.Message) error {
+	err := a.Adapter.Edit(ctx, to, id, m)
+	a.hold(ctx, m)
+	return err
+}
+
+// A request that joins a digest while the digest is being sent counts as sent only with its own line.
+func TestRequestJoinsDigestBeingSent(t *testing.T) {
+	h := newRig(t)
+	held := heldDigest{shown: make(chan string), release: make(chan struct{})}
+	h.start(func(c *channel) {
+		c.MaxCards = 1
+		held.Adapter = c.Channel.Adapter
+		c.Channel.Adapter = held
+	})
+	h.ask(keyIn(personal, 1), ann, postRequest)
+	h.request(keyIn(personal, 2), postRequest)
+	require.NotContains(t, <-held.shown, "a7000003")
+	h.request(keyIn(personal, 3), postRequest)
+	h.waitFor("its record", func() bool { return h.record(keyIn(personal, 3)) != "" })
+	held.release <- struct{}{}
+	require.Contains(t, <-held.shown, "a7000003")
+	require.Contains(t, h.record(keyIn(personal, 2)), `"state":"sent"`)
+	require.NotContains(t, h.record(keyIn(personal, 3)), `"state":"sent"`)
+	held.release <- struct{}{}
+	h.waitFor("its sent record", func() bool { return strings.Contains(h.record(keyIn(personal, 3)), `"state":"sent"`) })
 }
 
 // One button denies what its digest showed when it was sent, for an approver, and nothing else.
