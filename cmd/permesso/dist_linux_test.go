@@ -408,6 +408,21 @@ func TestInstallScriptOptions(t *testing.T) {
 	}
 }
 
+// A name of the script that begins with a dash is a name.
+func TestInstallScriptNamedLikeAnOption(t *testing.T) {
+	t.Parallel()
+	script, err := os.ReadFile(filepath.Join("..", "..", ".pkg", "install.sh"))
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "-i.sh"), script, 0o600))
+	cmd := osexec.Command("dash", "--", "-i.sh", "--from", filepath.Join(dir, "none"))
+	cmd.Dir, cmd.Env = dir, []string{"HOME=" + dir, "PATH=/usr/bin:/bin"}
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.NotContains(t, string(out), "dirname")
+	require.Contains(t, string(out), "hint: ")
+}
+
 // Whatever is wrong with what was fetched, nothing is installed and a sentence says why.
 func TestInstallScriptRefuses(t *testing.T) {
 	t.Parallel()
