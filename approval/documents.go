@@ -169,6 +169,7 @@ type Runs struct {
 	Body     []Part              `json:"body,omitzero"`    // JSON; values are JSON; empty: none, or request_data
 	WithArgs bool                `json:"with_args"`        // request_data, byte for byte, is the standard input or the body
 	Args     map[string]Argument `json:"args,omitzero"`    // the declared types
+	Unlisted bool                `json:"unlisted,omitzero"` // of HandlerAgent: the table does not declare this, or there is none
 }
 
 // Part is a piece of an invocation: the operator's text, or the value of an argument.
@@ -483,6 +484,7 @@ type Response struct {
 	RequiredResponse *string          `json:"required_response"`
 	Receipt          *string          `json:"receipt"`
 	Metadata         Raw              `json:"metadata"` // the request's, verbatim
+	Execution        string           `json:"execution,omitzero"` // ExecutionAgent: approved, and the agent runs it; "": the gate has
 	RespondedAt      time.Time        `json:"responded_at"`
 }
 

@@ -121,6 +121,8 @@ var reasonInfos = [...]reasonInfo{
 	{code: "secret", args: "where kind n", argues: forAsk, rank: askOfHost},
 	{code: "secret_deny", args: "where kind n", argues: forDeny},
 	{code: "secret_allow", args: "tool kind", argues: forAllow},
+	// A call that the agent executes, and that no table declares so.
+	{code: "call_unlisted", args: "tool", argues: forAsk, rank: askOfHost},
 	// Rates and budgets. n of a cost: the sum with this request.
 	{code: "rate_ask", args: "n per capability", argues: forAsk, rank: askOfHost},
 	{code: "rate_deny", args: "n per capability", argues: forDeny},
@@ -159,6 +161,7 @@ var reasonInfos = [...]reasonInfo{
 	// Requests that could not run. near: what may be meant. detail: the declared arguments. why: what the
 	// argument must be, or why it does not fit into the tool's template.
 	{code: "tool_unknown", args: "tool near?", argues: forDeny},
+	{code: "tool_on_host", args: "tool", argues: forDeny},
 	{code: "argument_none", args: "detail?", argues: forDeny},
 	{code: "argument_missing", args: "name why detail", argues: forDeny},
 	{code: "argument_undeclared", args: "name near? detail?", argues: forDeny},

@@ -21,6 +21,10 @@ const (
 	TypeQuestion = "question"
 )
 
+// ExecutionAgent says, in a request, that the agent itself executes the call, so that no table needs to name the tool;
+// in a response, that it does and the gate has run nothing.
+const ExecutionAgent = "agent"
+
 // Limits on what an agent may write, in bytes unless noted.
 const (
 	MaxRequestSize = 256 << 10 // default of a workspace's limit
@@ -47,6 +51,7 @@ type Request struct {
 	Rationale    string   `json:"rationale"`
 	ExpiresInSec int64    `json:"expires_in_sec"` // 0: the workspace's timeout
 	Options      []string `json:"options"`
+	Execution    string   `json:"execution,omitzero"`   // ExecutionAgent, or "": what the tool's table says
 	ArgsSubset   []string `json:"args_subset,omitzero"` // without a tool: lists of which a part may be used
 	Metadata     Raw      `json:"metadata,omitzero"`    // an object; carried to the record and the response
 	Proof        Raw      `json:"proof"`
@@ -161,6 +166,8 @@ func (r *Request) validate(id string) error {
 		return errors.New("tool_name must be 1 to 64 of A-Z a-z 0-9 _ . : -")
 	case r.ActionType != "" && !ValidActionType(r.ActionType):
 		return errors.New("action_type must be exec_cmd, http_request, write_file, send_message or custom:<name>")
+	case r.Execution != "" && (r.Execution != ExecutionAgent || r.ToolName == "" || r.Type == TypeQuestion):
+		return errors.New("execution must be agent, with a tool_name, or left out")
 	case r.ExpiresInSec < 0 || r.ExpiresInSec > int64(maxExpiry/time.Second):
 		return fmt.Errorf("expires_in_sec must be 1 to %d, or left out", int64(maxExpiry/time.Second))
 	case r.Resubmits != "" && !ValidID(r.Resubmits):

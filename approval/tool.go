@@ -70,7 +70,7 @@ type Argument struct {
 
 // Handler says how an approved action is run.
 type Handler struct {
-	Kind       string        // "command", "http", or "none": nothing runs, the agent gets the receipt
+	Kind       string        // one of the Handler constants; "": HandlerNone
 	Argv       []string      // never passed to a shell
 	Dir        string        // working directory; "": a new empty folder for each run
 	Env        []string      // names of the only host variables passed on
@@ -186,12 +186,19 @@ func (t Tool) argParts() []string {
 	return ss
 }
 
-// Runs says whether the tool has an effect on the host.
-func (t Tool) Runs() bool { return t.Handler.Kind != "" && t.Handler.Kind != HandlerNone }
+// Runs says whether the gate runs something on this host.
+func (t Tool) Runs() bool { return t.Handler.Kind == HandlerCommand || t.Handler.Kind == HandlerHTTP }
+
+// ByAgent says whether the agent itself executes what is approved.
+func (t Tool) ByAgent() bool { return t.Handler.Kind == HandlerAgent }
+
+// AgentTool is the tool of a call that the agent itself executes, and that no table names.
+func AgentTool(name string) Tool { return Tool{Name: name, Handler: Handler{Kind: HandlerAgent}} }
 
 // The kinds of handler.
 const (
 	HandlerCommand = "command"
 	HandlerHTTP    = "http"
-	HandlerNone    = "none"
+	HandlerAgent   = "agent" // the agent runs it; the gate runs nothing
+	HandlerNone    = "none"  // nothing runs, the agent gets the receipt
 )

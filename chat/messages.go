@@ -184,6 +184,7 @@ type messages struct {
 	CutChanges       string
 	CutProse         string
 	Invoked          string
+	ByAgent          string
 	Dir              string
 	Stdin            string
 	Body             string

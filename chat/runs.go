@@ -144,6 +144,8 @@ func (v invocation) handler(hasArgs bool) (lines []Line) {
 		if len(x.Body) > 0 {
 			lines = append(lines, Line{LineCode, Format(input, "what", v.template(x.Body))})
 		}
+	case approval.HandlerAgent:
+		lines = append(lines, Line{LineText, v.ByAgent})
 	}
 	if x.WithArgs && hasArgs {
 		lines = append(lines, Line{LineText, Format(input, "what", v.AsJSON)})

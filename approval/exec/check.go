@@ -20,7 +20,7 @@ func Check(h approval.Handler) error {
 		return errors.New("timeout and limits must not be negative")
 	case h.Kind != approval.HandlerCommand && (h.MaxMemory > 0 || h.MaxProcesses > 0):
 		return errors.New(`max_memory and max_processes belong to kind = "command"`)
-	case h.Kind == "" || h.Kind == approval.HandlerNone:
+	case h.Kind == "" || h.Kind == approval.HandlerNone || h.Kind == approval.HandlerAgent:
 		if len(h.Argv) > 0 {
 			return errors.New(`argv without kind = "command"`)
 		}

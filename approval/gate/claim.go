@@ -92,8 +92,11 @@ func (g *Gate) claimAllowed(ctx context.Context, s *state, ev evaluation, undo f
 func (g *Gate) factsOf(p *approval.Pending, now time.Time) approval.Facts {
 	ws, _ := g.settings().Workspace(p.SourceGroup)
 	tool, known := g.settings().Tool(p.ToolName)
+	if !known && p.Runs.Unlisted {
+		tool = approval.AgentTool(p.ToolName)
+	}
 	f := approval.Facts{
-		RequestID: p.RequestID, Workspace: p.SourceGroup, Autonomy: autonomy(ws, p.SessionID), Tool: p.ToolName, KnownTool: known,
+		RequestID: p.RequestID, Workspace: p.SourceGroup, Autonomy: autonomy(ws, p.SessionID), Tool: p.ToolName, KnownTool: known, Unlisted: p.Runs.Unlisted,
 		ActionType: p.ActionType, Target: p.Target, SessionID: p.SessionID, ClientID: p.ClientID, Principal: p.Principal,
 		Args: p.RequestData, Evidence: p.Facts, Now: now,
 	}
@@ -287,7 +290,7 @@ func (r *run) outcome(effect approval.Effect) outcome {
 	}
 	return outcome{
 		key: r.key, status: st, event: kind, effect: effect, reason: reason,
-		taints: r.ruling.Taints,
+		taints: r.ruling.Taints, byAgent: r.tool.ByAgent() && st != approval.StatusFailed,
 		record: recordFromClaim(r.claim), info: r.info, decision: r.decision, leftovers: append([]approval.Doc{approval.DocClaim}, r.leftovers...),
 	}
 }

@@ -41,6 +41,7 @@ type outcome struct {
 	submission *submission // its callers wait for acceptance; may be nil
 	leftovers  []approval.Doc
 	taints     []string // that the claim added
+	byAgent    bool     // approved, for the agent to execute
 }
 
 // end commits the record (C), its audit entry and the response (S), after the entries that
@@ -132,6 +133,9 @@ func (e *outcome) response() *approval.Response {
 		Status: e.status, RespondedAt: e.record.EndedAt,
 		Result: e.effect.Result, Error: optional(e.effect.Error),
 		Feedback: optional(e.feedback), RequiredResponse: optional(e.required), Receipt: optional(e.record.Receipt), Metadata: e.info.metadata,
+	}
+	if e.byAgent {
+		r.Execution = approval.ExecutionAgent
 	}
 	r.Decision.Auto = e.decision == nil
 	if d := e.decision; d != nil {

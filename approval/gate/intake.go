@@ -62,10 +62,11 @@ func (g *Gate) intake(ctx context.Context, s *state) (waiting bool, err error) {
 		return g.refuseLimited(ctx, s, approval.StatusAutoRejected, submit.ErrLimitReached,
 			approval.Because("limit_stored", "n", sizeText(g.budget(ws.Name))))
 	}
-	ev := evaluation{ws: ws, facts: factsFrom(settings, ws.Name, s.origin(), r, s.now), policy: policy}
+	ev := evaluation{ws: ws, policy: policy}
 	if why := ev.fill(settings, r); !why.IsZero() {
 		return g.refuseUnfit(ctx, s, why)
 	}
+	ev.facts = ev.factsFrom(settings, s.origin(), r, s.now)
 	s.evidence, ev.ruling = &ev.facts.Evidence, policy.Judge(ev.facts)
 	why := cannotRun(g.Host, ev.tool)
 	switch {
@@ -96,16 +97,36 @@ func (ev *evaluation) fill(settings Settings, r *approval.Request) (why approval
 	if r.ToolName != "" {
 		ev.tool, ev.known = settings.Tool(r.ToolName)
 	}
+	byAgent := r.Execution == approval.ExecutionAgent
 	switch {
 	case r.Type == approval.TypeQuestion: // nothing runs
 	case r.ToolName == "":
 		ev.runs.Args = facts.ReleaseArgs(r.ActionType)
-	case !ev.known:
+	case !ev.known && !byAgent:
 		return facts.UnknownTool(r.ToolName, settings.ToolNames())
+	case !ev.known:
+		ev.tool = approval.AgentTool(r.ToolName)
+		ev.runs = unlisted(ev.tool)
+	case byAgent && !ev.tool.ByAgent():
+		return approval.Because("tool_on_host", "tool", r.ToolName)
 	default:
-		ev.runs, why = facts.Fill(ev.tool, r.RequestData)
+		ev.runs, why = fill(ev.tool, r.RequestData)
 	}
 	return why
+}
+
+// fill is what would run. Only the agent knows what its own call takes: if the table does not declare it so, people see
+// all of it.
+func fill(tool approval.Tool, data approval.Raw) (approval.Runs, approval.Reason) {
+	runs, why := facts.Fill(tool, data)
+	if !why.IsZero() && tool.ByAgent() {
+		return unlisted(tool), approval.Reason{}
+	}
+	return runs, why
+}
+
+func unlisted(tool approval.Tool) approval.Runs {
+	return approval.Runs{Kind: tool.Handler.Kind, Args: tool.Args, Unlisted: true}
 }
 
 func malformedText(s *state) string {
@@ -387,9 +408,11 @@ func evaluate(
 	settings Settings, workspace string, r *approval.Request, now time.Time,
 	judge func(approval.Facts) approval.Ruling, host Host,
 ) evaluation {
-	ev := evaluation{facts: factsFrom(settings, workspace, submit.Origin{}, r, now)}
+	ev := evaluation{}
 	ev.ws, _ = settings.Workspace(workspace)
+	ev.ws.Name = workspace
 	why := ev.fill(settings, r)
+	ev.facts = ev.factsFrom(settings, submit.Origin{}, r, now)
 	if why.IsZero() {
 		ev.ruling = judge(ev.facts)
 		why = cannotRun(host, ev.tool)
@@ -403,18 +426,14 @@ func evaluate(
 
 // factsFrom returns a request as policy sees it. Everything that carries authority comes
 // from the settings.
-func factsFrom(settings Settings, workspace string, from submit.Origin, r *approval.Request, now time.Time) approval.Facts {
-	ws, _ := settings.Workspace(workspace)
+func (ev *evaluation) factsFrom(settings Settings, from submit.Origin, r *approval.Request, now time.Time) approval.Facts {
+	ws, tool := ev.ws, ev.tool
 	ws.Principal = cmp.Or(ws.Principal, from.Principal)
-	tool, known := approval.Tool{}, false
-	if r.ToolName != "" {
-		tool, known = settings.Tool(r.ToolName)
-	}
 	f := approval.Facts{
-		RequestID: r.RequestID, Workspace: workspace, Autonomy: autonomy(ws, r.SessionID),
-		Tool: r.ToolName, KnownTool: known, ActionType: actionType(r, tool),
+		RequestID: r.RequestID, Workspace: ws.Name, Autonomy: autonomy(ws, r.SessionID),
+		Tool: r.ToolName, KnownTool: ev.known, Unlisted: ev.runs.Unlisted, ActionType: actionType(r, tool),
 		Target:    facts.Expand(tool.Target, r.RequestData),
-		SessionID: r.SessionID, ClientID: from.Client(workspace), Principal: ws.Principal, Args: r.RequestData,
+		SessionID: r.SessionID, ClientID: from.Client(ws.Name), Principal: ws.Principal, Args: r.RequestData,
 		Agent:    approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
 		Question: r.Type == approval.TypeQuestion, Evidence: facts.Of(tool, r, settings.Provers(), now), Now: now,
 	}
@@ -429,7 +448,7 @@ func addConfigured(f *approval.Facts, ws approval.Workspace, tool approval.Tool)
 	if f.Tool == "" {
 		f.Trust = ws.ReleaseTrust
 	}
-	if f.KnownTool {
+	if f.KnownTool || f.Unlisted {
 		f.ToolSHA256, f.Declared, f.Secrets = tool.SHA256(), facts.Arguments(tool), tool.Secrets
 	}
 }

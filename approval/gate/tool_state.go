@@ -6,7 +6,6 @@ import (
 	"reflect"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/move"
 )
 
@@ -17,6 +16,9 @@ func (g *Gate) currentTool(p *approval.Pending) (approval.Tool, move.ToolState) 
 		return approval.Tool{}, move.ToolSame
 	}
 	tool, ok := g.settings().Tool(p.ToolName)
+	if !ok && p.Runs.Unlisted {
+		tool, ok = approval.AgentTool(p.ToolName), true
+	}
 	switch {
 	case !ok:
 		return tool, move.ToolGone
@@ -26,7 +28,7 @@ func (g *Gate) currentTool(p *approval.Pending) (approval.Tool, move.ToolState) 
 	if p.Runs.Kind == "" && !tool.Runs() {
 		return tool, move.ToolSame
 	}
-	if runs, why := facts.Fill(tool, p.RequestData); !why.IsZero() || !reflect.DeepEqual(runs, p.Runs) {
+	if runs, why := fill(tool, p.RequestData); !why.IsZero() || !reflect.DeepEqual(runs, p.Runs) {
 		// This version would run something else than was shown, or an earlier one showed no invocation.
 		return tool, move.ToolChanged
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/sandbox"
+	"github.com/permesso-dev/permesso/ipc"
 )
 
 // workspaceWithFolders is a workspace of the configuration. If that cannot be read, it is one
@@ -39,6 +40,19 @@ func (a *app) workspaceWithFolders(ws string) (*home.Home, string, error) {
 		err = console.Fail(console.ExitRefused, "permesso key create "+ws, "workspace '%s' has folder = false", ws)
 	}
 	return h, ws, err
+}
+
+// folders are the two folders of a workspace, without a look at the configuration: a hook must be fast.
+func (a *app) folders(ws string) (requests, responses string, err error) {
+	dir, err := config.LocateHome(a.HomeFlag, a.Env)
+	if err != nil {
+		return "", "", err
+	}
+	l := ipc.Layout{Home: dir}
+	if !ipc.ValidWorkspace(ws) {
+		return "", "", fmt.Errorf("%q is no name of a workspace", ws)
+	}
+	return l.Requests(ws), l.Responses(ws), nil
 }
 
 func (a *app) mountsCmd() *cobra.Command {

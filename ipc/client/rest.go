@@ -466,6 +466,7 @@ func retryAfter(text string, now time.Time) time.Duration {
 type view struct {
 	ApprovalID       string                     `json:"approval_id"`
 	Outcome          *approval.Status           `json:"outcome"` // null until the end
+	Execution        *string                    `json:"execution"`
 	Auto             bool                       `json:"auto"`
 	Decision         *approval.ResponseDecision `json:"decision"`
 	Result           approval.Raw               `json:"result"`
@@ -531,6 +532,9 @@ func (v *view) response(id string) *approval.Response {
 		r.Decision = *v.Decision
 	}
 	r.Decision.Auto = v.Auto
+	if v.Execution != nil && *v.Execution == approval.ExecutionAgent {
+		r.Execution = approval.ExecutionAgent
+	}
 	if v.Receipt != nil {
 		r.RequestSHA256 = receiptLines(*v.Receipt)["request_sha256"]
 	}

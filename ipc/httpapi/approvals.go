@@ -52,6 +52,7 @@ type CreateRequest struct {
 	Type         string   `json:"type,omitempty" enum:"action,question" doc:"The default is action."`
 	ActionType   string   `json:"action_type,omitempty" maxLength:"71" doc:"exec_cmd, http_request, write_file, send_message or custom:NAME. Required without tool_name, unless it is a question."`
 	ToolName     string   `json:"tool_name,omitempty" maxLength:"64" doc:"A tool that the operator has configured. Without one nothing runs on the host, and the client gets only a receipt."`
+	Execution    string   `json:"execution,omitempty" enum:"agent" doc:"The client itself executes the call if it is approved, so that no table needs to name the tool."`
 	Title        string   `json:"title,omitempty" maxLength:"300"`
 	Preview      string   `json:"preview,omitempty" maxLength:"8192"`
 	Rationale    string   `json:"rationale,omitempty" maxLength:"8192"`
@@ -175,7 +176,7 @@ func (w *CreateRequest) submission() (*service.Submission, *Problem) {
 	sub := &service.Submission{Channel: w.Channel, Request: approval.Request{
 		Type: w.Type, ToolName: w.ToolName, ActionType: w.ActionType, SessionID: w.SessionID,
 		Title: w.Title, Preview: w.Preview, Rationale: w.Rationale, Options: w.Options,
-		RequestData: w.RequestData.Value, ArgsSubset: w.ArgsSubset, Metadata: w.Metadata.Value, Proof: w.Proof.Value, Resubmits: strings.TrimPrefix(w.Resubmits, idPrefix),
+		RequestData: w.RequestData.Value, ArgsSubset: w.ArgsSubset, Execution: w.Execution, Metadata: w.Metadata.Value, Proof: w.Proof.Value, Resubmits: strings.TrimPrefix(w.Resubmits, idPrefix),
 	}}
 	if w.ExpiresInSec != nil {
 		sub.Request.ExpiresInSec = *w.ExpiresInSec

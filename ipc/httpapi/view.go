@@ -60,7 +60,7 @@ type Approval struct {
 	ApprovalID       string   `json:"approval_id" pattern:"^appr_([0-9a-f]{16,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$" example:"appr_5f0c7be3a1d24b6c9e8f00112233aabb"`
 	Status           string   `json:"status" enum:"pending,approved,denied,expired"`
 	Outcome          *string  `json:"outcome" enum:"approved,auto_approved,denied,auto_rejected,expired,cancelled,request_more,overridden,answered,failed,interrupted,malformed" doc:"The exact end; null before the end."`
-	Execution        *string  `json:"execution" enum:"running,done,failed,interrupted,none" doc:"Result of the action; null while the request is pending."`
+	Execution        *string  `json:"execution" enum:"running,done,failed,interrupted,none,agent" doc:"Result of the action; null while the request is pending. agent: the client itself executes it, and the gate has run nothing."`
 	Auto             bool     `json:"auto" doc:"No person was asked."`
 	ExpiresAt        *int64   `json:"expires_at" doc:"Unix seconds; null if no person was asked."`
 	Decision         choice   `json:"decision"`
@@ -97,6 +97,9 @@ func (s *Server) View(k approval.Key, st read.Story) (*Approval, error) {
 		}
 		a.Result, a.Error, a.Receipt = anything(resp.Result), resp.Error, resp.Receipt
 		a.Feedback, a.RequiredResponse = resp.Feedback, resp.RequiredResponse
+		if resp.Execution != "" {
+			a.Execution = &resp.Execution
+		}
 		if d := resp.Decision; !d.Auto {
 			a.Decision.Choice = &Choice{d.Code, d.Note, d.Override, d.By, d.Via}
 		}

@@ -235,6 +235,7 @@ const (
 	byLimits   = "limits"
 	byQuestion = "question"
 	byGrant    = "consent"
+	byUnlisted = "unlisted"
 	byLinks    = "links" // a path leads elsewhere than when a person was asked
 )
 
@@ -262,6 +263,10 @@ func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 	}
 	v.always = has && cp.Default == facts.AskAlways
 	v.noGrant = f.Tool != "" && !f.KnownTool
+	if f.Unlisted {
+		v.setHardAsk(byUnlisted)
+		v.addReason("call_unlisted", "tool", f.Tool)
+	}
 	return e.applyRules(v)
 }
 

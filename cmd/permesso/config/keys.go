@@ -270,7 +270,7 @@ func handlerKeys() []Key {
 	named := func(example string) []Key { return []Key{{Name: "NAME", Example: example, valueType: anyText()}} }
 	absolute := must("absolute path", absoluteDir, "must be an absolute path")
 	return []Key{
-		{Name: "kind", Example: `"http"`, Help: "command, http, none", valueType: handlerKindType()},
+		{Name: "kind", Example: `"http"`, Help: "command, http, agent, none", valueType: handlerKindType()},
 		{Name: "argv", Example: `["/bin/echo", "{name}"]`, Help: "the program with its arguments", Hint: argvHint, valueType: listOf("list of strings", anyText(), anyItem, ""), handler: approval.HandlerCommand},
 		{Name: "dir", Example: `"/srv/work"`, Help: "where it runs; default: a new empty folder", Hint: "remove it to run in a new empty folder each time", valueType: absolute, handler: approval.HandlerCommand},
 		{Name: "env", Example: `["LANG"]`, Help: "names of variables of the daemon's environment that it gets", Hint: `names only: env = ["LANG"]; the values come from the daemon's environment`, valueType: listOf("list of names", anyText(), validText(validEnv), "names of variables"), handler: approval.HandlerCommand},

@@ -474,7 +474,7 @@ p.toml:3:10: target must be one line of 1 to 1000 bytes, without invisible chara
 
 		{
 			"handlers of later versions", "[tools.u]\nhandler = { kind = \"mcp\" }",
-			`p.toml:2:20: kind "mcp" is not available yet: use command, http or none`,
+			`p.toml:2:20: kind "mcp" is not available yet: use command, http, agent or none`,
 		},
 		{
 			"an http handler needs url and method", "[tools.t]\nhandler = { kind = \"http\" }",
@@ -529,13 +529,13 @@ hint: did you mean "headers"?`,
 		},
 		{
 			"a misspelled kind", "[tools.t]\nhandler = { kind = \"comand\", argv = [\"/x\"] }",
-			`p.toml:2:20: kind must be command, http or none
+			`p.toml:2:20: kind must be command, http, agent or none
 hint: did you mean "command"?`,
 		},
 		{
 			"no kind", "[tools.t]\nhandler = { argv = [\"/x\"] }",
 			`p.toml:2:1: handler has no kind
-hint: kind = "command" or "http", or "none" to run nothing`,
+hint: kind = "command" or "http", "agent" if the agent executes it, or "none" to run nothing`,
 		},
 		{
 			"no argv", "[tools.t]\nhandler = { kind = \"command\" }\n[tools.u]\nhandler = { kind = \"command\", argv = [] }",

@@ -248,7 +248,7 @@ func (s *section) handler() approval.Handler {
 		MaxMemory: sub.number("max_memory"), MaxProcesses: int(sub.number("max_processes")),
 	}
 	if !sub.has("kind") {
-		sub.fail(sub.node.key, "kind", `kind = "command" or "http", or "none" to run nothing`, "handler has no kind")
+		sub.fail(sub.node.key, "kind", `kind = "command" or "http", "agent" if the agent executes it, or "none" to run nothing`, "handler has no kind")
 	}
 	sub.checkArgv(h.Kind)
 	h.HTTP = sub.http(h.Kind)
@@ -260,13 +260,13 @@ func (s *section) handler() approval.Handler {
 }
 
 func handlerKindType() valueType {
-	kinds := []string{approval.HandlerCommand, approval.HandlerHTTP, approval.HandlerNone}
+	kinds := []string{approval.HandlerCommand, approval.HandlerHTTP, approval.HandlerAgent, approval.HandlerNone}
 	t := word(kinds...)
 	known := t.read
 	t.hint = ""
 	t.read = func(s *section, k Key, n *node) any {
 		if n.text == "mcp" {
-			s.fail(n.val, k.Name, "", "kind %s is not available yet: use command, http or none", quote(n.text))
+			s.fail(n.val, k.Name, "", "kind %s is not available yet: use command, http, agent or none", quote(n.text))
 			return nil
 		}
 		return known(s, k, n)
@@ -327,8 +327,8 @@ func (s *section) rejectOtherKinds(kind string) {
 	for _, key := range s.node.order {
 		row, known := s.row(key)
 		belongs, more := row.handler, ""
-		if kind == approval.HandlerNone {
-			belongs, more = cmp.Or(belongs, approval.HandlerCommand), `; "none" runs nothing`
+		if kind == approval.HandlerNone || kind == approval.HandlerAgent {
+			belongs, more = cmp.Or(belongs, approval.HandlerCommand), "; "+quote(kind)+" runs nothing"
 		}
 		if known && kind != "" && key != "kind" && belongs != "" && belongs != kind {
 			s.fail(s.node.children[key].key, key, "", "%s belongs to kind %q%s", key, belongs, more)
@@ -337,7 +337,7 @@ func (s *section) rejectOtherKinds(kind string) {
 }
 
 func (s *section) checkHandler(h approval.Handler) {
-	if s.check == nil || h.Kind == approval.HandlerNone {
+	if s.check == nil || h.Kind == approval.HandlerNone || h.Kind == approval.HandlerAgent {
 		return
 	}
 	err := s.check(h)

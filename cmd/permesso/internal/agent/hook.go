@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/ipc/hook"
+)
+
+// Locate names the two folders of a workspace of a daemon on this machine.
+type Locate func(workspace string) (requests, responses string, err error)
+
+// Hook is the command that an agent runs before each of its calls, with those that put it into the agent's settings.
+// Without locate there is no daemon on this machine.
+func Hook(c *console.Console, locate Locate) *cobra.Command {
+	h := &hookCommand{program: program{c}, locate: locate}
+	cmd := h.ask()
+	cmd.AddCommand(h.install(), h.uninstall())
+	return cmd
+}
+
+type hookCommand struct {
+	program
+	locate    Locate
+	workspace string
+}
+
+func (h *hookCommand) ask() *cobra.Command {
+	var w endpoint
+	c := &cobra.Command{
+		Use: "hook AGENT", Short: "Ask before each call of an agent that you already run",
+		Args: cobra.ExactArgs(1), ValidArgs: hook.Agents(),
+		RunE: func(cmd *cobra.Command, pos []string) error {
+			agent, err := agentNamed(pos[0])
+			if err != nil {
+				return deny(err)
+			}
+			if h.locate != nil && !w.folders && h.Env("PERMESSO_URL") == "" && h.Env("PERMESSO_REQUESTS") == "" {
+				if w.requests, w.responses, err = h.locate(h.workspace); err != nil {
+					return deny(err)
+				}
+			}
+			g, err := w.connect(h.program)
+			if err != nil {
+				return deny(err)
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			defer stop()
+			return h.answer(hook.Hook{Agent: agent, Gate: g, Timeout: w.timeout}.Run(ctx, h.In))
+		},
+	}
+	w.flags(h.program, c, "the agent's time-out for the hook (default: the agent's own); the hook denies 5 s before it")
+	h.workspaceFlag(c)
+	return c
+}
+
+func (h *hookCommand) workspaceFlag(c *cobra.Command) {
+	if h.locate != nil {
+		c.Flags().StringVar(&h.workspace, "workspace", "default", "`workspace` of this user's daemon")
+	}
+}
+
+func agentNamed(name string) (hook.Agent, error) {
+	agent, ok := hook.AgentNamed(name)
+	if !ok {
+		return agent, console.Fail(console.ExitUsage, "permesso hook --help", "no agent %q is known: give one of %s", name, strings.Join(hook.Agents(), ", "))
+	}
+	return agent, nil
+}
+
+// deny is an error in the form on which all agents block: exit 2, and one line.
+func deny(err error) error {
+	text := err.Error()
+	if hint := console.HintFor(err); hint != "" {
+		text += "; " + hint
+	}
+	return console.Fail(hook.Deny, "", "%s", console.OneLine(text))
+}
+
+// answer writes the whole answer at once. If that fails, the call is denied.
+func (h *hookCommand) answer(x hook.Answer) error {
+	if x.Exit != hook.Allow {
+		return deny(errors.New(x.Reason))
+	}
+	if len(x.Out) == 0 {
+		return nil
+	}
+	if _, err := h.Out.Write(append(x.Out, '\n')); err != nil {
+		return deny(err)
+	}
+	return nil
+}

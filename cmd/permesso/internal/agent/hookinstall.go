@@ -1,0 +1,225 @@
+package agent
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/ipc/hook"
+)
+
+// hookSettings is one change of an agent's settings.
+type hookSettings struct {
+	*hookCommand
+	w        endpoint
+	scopes   map[hook.Scope]*bool
+	events   []string
+	approval time.Duration
+	print    bool
+	yes      bool
+}
+
+func (h *hookCommand) install() *cobra.Command {
+	s := &hookSettings{hookCommand: h}
+	c := s.command("install AGENT", "Put the hook into the settings of an agent", s.add)
+	c.Flags().StringSliceVar(&s.events, "events", []string{"pretool"}, "when to ask: `pretool` before each call, permission where the agent would ask itself; or both")
+	c.Flags().Var((*console.Duration)(&s.approval), "approval-timeout", "how long a person has for an answer (default 10m); the agent waits 30 s longer")
+	h.workspaceFlag(c)
+	return c
+}
+
+func (h *hookCommand) uninstall() *cobra.Command {
+	s := &hookSettings{hookCommand: h}
+	return s.command("uninstall AGENT", "Take the hook out of the settings of an agent", func(a hook.Agent, text []byte) ([]byte, error) { return a.Remove(text) })
+}
+
+func (s *hookSettings) command(use, short string, edit func(hook.Agent, []byte) ([]byte, error)) *cobra.Command {
+	c := &cobra.Command{
+		Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgs: hook.Agents(),
+		RunE: func(cmd *cobra.Command, pos []string) error {
+			agent, err := agentNamed(pos[0])
+			if err != nil {
+				return err
+			}
+			return s.change(cmd.Context(), agent, edit)
+		},
+	}
+	s.scopes = map[hook.Scope]*bool{}
+	for _, x := range []struct {
+		scope hook.Scope
+		help  string
+	}{
+		{hook.User, "in the settings of this user (the default)"},
+		{hook.Project, "in the settings of the project in this folder"},
+		{hook.Managed, "in the settings of the system, which no project switches off"},
+	} {
+		s.scopes[x.scope] = c.Flags().Bool(string(x.scope), false, x.help)
+	}
+	c.MarkFlagsMutuallyExclusive(string(hook.User), string(hook.Project), string(hook.Managed))
+	c.Flags().BoolVar(&s.print, "print", false, "print the new settings, change nothing")
+	c.Flags().BoolVar(&s.yes, "yes", false, "change them without a question")
+	return c
+}
+
+// add returns the settings with the hook.
+func (s *hookSettings) add(a hook.Agent, text []byte) ([]byte, error) {
+	events, err := a.Events(s.events)
+	if err != nil {
+		return nil, console.Wrap(console.ExitUsage, err, "permesso hook install --help")
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	timeout := cmp.Or(s.approval, 10*time.Minute) + 30*time.Second
+	args := []string{"hook", a.Name, "--timeout", timeout.String()}
+	if s.locate != nil && s.workspace != "default" {
+		args = append(args, "--workspace", s.workspace)
+	}
+	return a.Add(text, hook.Line{Program: program, Args: args, Timeout: timeout}, events)
+}
+
+// change shows what an edit changes, asks, keeps a backup, and writes the settings.
+func (s *hookSettings) change(ctx context.Context, a hook.Agent, edit func(hook.Agent, []byte) ([]byte, error)) error {
+	file, err := s.file(a)
+	if err != nil {
+		return err
+	}
+	before, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	after, err := edit(a, before)
+	if err != nil {
+		if _, ours := errors.AsType[*console.Error](err); ours {
+			return err
+		}
+		return console.Wrap(console.ExitError, fmt.Errorf("%s: %w", file, err), "edit it by hand; --print with an empty file shows what is to be there")
+	}
+	if s.print {
+		fmt.Fprint(s.Out, string(after))
+		return nil
+	}
+	if bytes.Equal(before, after) {
+		return s.Print(map[string]any{"file": file, "changed": false}, file+" is already so")
+	}
+	text := file + "\n" + difference(string(before), string(after))
+	if s.yes {
+		if !s.JSON {
+			fmt.Fprint(s.Out, text)
+		}
+	} else if yes, err := s.Confirm(ctx, text, "Change it?"); err != nil {
+		return console.Wrap(console.ExitUsage, err, "--yes changes it without a question, --print changes nothing")
+	} else if !yes {
+		return console.Fail(console.ExitRefused, "", "nothing was changed")
+	}
+	backup, err := replaceSettings(file, before, after)
+	if err != nil {
+		return err
+	}
+	said := "changed " + file
+	if backup != "" {
+		said += "; before: " + backup
+	}
+	return s.Print(map[string]any{"file": file, "changed": true, "backup": backup}, said)
+}
+
+func (s *hookSettings) file(a hook.Agent) (string, error) {
+	scope := hook.User
+	for x, on := range s.scopes {
+		if *on {
+			scope = x
+		}
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", err
+	}
+	project, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	file, err := a.File(scope, home, project, s.Env)
+	if err != nil {
+		return "", console.Wrap(console.ExitUsage, err, "permesso hook install --help")
+	}
+	// Settings are often a link into a folder of dotfiles, which stays one.
+	if target, err := filepath.EvalSymlinks(file); err == nil {
+		file = target
+	}
+	return file, nil
+}
+
+// difference are the lines that an edit takes away and adds, with two lines around them.
+func difference(before, after string) string {
+	a, b := lines(before), lines(after)
+	edits := facts.Edits(a, b)
+	var out strings.Builder
+	for i, e := range edits {
+		near := false
+		for _, other := range edits[max(0, i-2):min(len(edits), i+3)] {
+			near = near || other.Sign != ' '
+		}
+		if !near {
+			continue
+		}
+		from := b
+		if e.Sign == '-' {
+			from = a
+		}
+		fmt.Fprintf(&out, "%c %s\n", e.Sign, console.OneLine(from[e.At]))
+	}
+	return out.String()
+}
+
+func lines(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+}
+
+// replaceSettings writes the new settings with the mode of the old ones, and keeps those beside it, once.
+func replaceSettings(file string, before, after []byte) (backup string, err error) {
+	mode := fs.FileMode(0o600)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return "", err
+	}
+	if info, err := os.Stat(file); err == nil {
+		mode = info.Mode().Perm()
+		backup = file + ".before-permesso"
+		f, err := os.OpenFile(backup, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+		switch {
+		case errors.Is(err, fs.ErrExist): // of an earlier change: it is the one without ours
+		case err != nil:
+			return "", err
+		default:
+			if _, err = f.Write(before); errors.Join(err, f.Sync(), f.Close()) != nil {
+				return "", fmt.Errorf("write %s: %w", backup, errors.Join(err, os.Remove(backup)))
+			}
+		}
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), ".permesso-*")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(after)
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
+	}
+	return backup, nil
+}

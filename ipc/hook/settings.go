@@ -1,0 +1,261 @@
+package hook
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
+)
+
+// Scope is whose settings a hook stands in.
+type Scope string
+
+// The scopes. Managed is the system's, which neither a project nor the user switches off.
+const (
+	User    Scope = "user"
+	Project Scope = "project"
+	Managed Scope = "managed"
+)
+
+// settings is where and how an agent keeps its hooks.
+type settings struct {
+	variable string           // that names the user's folder instead
+	folder   string           // below the home or the project
+	file     string           // in that folder
+	managed  string           // the system's file; "": this program does not write it
+	events   []string         // that the hook is for by default
+	permits  []string         // that it is for with --events permission
+	entry    func(Line) entry // of one event
+}
+
+// Line is the command line of a hook.
+type Line struct {
+	Program string   // absolute path
+	Args    []string // hook AGENT ...
+	Timeout time.Duration
+}
+
+type entry struct {
+	Matcher string         `json:"matcher,omitempty"`
+	Hooks   []commandEntry `json:"hooks"`
+}
+
+type commandEntry struct {
+	Name      string   `json:"name,omitempty"`
+	Type      string   `json:"type"`
+	Command   string   `json:"command"`
+	Args      []string `json:"args,omitempty"`
+	Timeout   int64    `json:"timeout"`
+	OnFailure string   `json:"onFailure,omitempty"`
+}
+
+// shellWords is the command line for a shell. Its words are a path and options of ours.
+func (l Line) shellWords() string {
+	words := append([]string{l.Program}, l.Args...)
+	for i, w := range words {
+		if w == "" || strings.ContainsFunc(w, func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("_./:=@%+,-", r)
+		}) {
+			words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+var settingsOf = map[string]settings{
+	"claude-code": {
+		variable: "CLAUDE_CONFIG_DIR", folder: ".claude", file: "settings.json", managed: "/etc/claude-code/managed-settings.json",
+		events: []string{"PreToolUse"}, permits: []string{"PermissionRequest"},
+		entry: func(l Line) entry { // no shell, and what breaks blocks
+			return entry{Hooks: []commandEntry{{Type: "command", Command: l.Program, Args: l.Args, Timeout: int64(l.Timeout / time.Second), OnFailure: "block"}}}
+		},
+	},
+	"codex": {
+		variable: "CODEX_HOME", folder: ".codex", file: "hooks.json",
+		events: []string{"PreToolUse"}, permits: []string{"PermissionRequest"},
+		entry: func(l Line) entry {
+			return entry{Hooks: []commandEntry{{Type: "command", Command: l.shellWords(), Timeout: int64(l.Timeout / time.Second)}}}
+		},
+	},
+	"gemini": {
+		variable: "", folder: ".gemini", file: "settings.json", managed: "/etc/gemini-cli/settings.json",
+		events: []string{"BeforeTool"},
+		entry: func(l Line) entry {
+			return entry{Matcher: ".*", Hooks: []commandEntry{{Name: "permesso", Type: "command", Command: l.shellWords(), Timeout: l.Timeout.Milliseconds()}}}
+		},
+	},
+}
+
+// Events are those that a hook is for: before each call, or with permission only where the agent itself would ask.
+func (a Agent) Events(kinds []string) (names []string, err error) {
+	s := settingsOf[a.Name]
+	for _, kind := range kinds {
+		switch {
+		case kind == "pretool":
+			names = append(names, s.events...)
+		case kind == "permission" && s.permits != nil:
+			names = append(names, s.permits...)
+		case kind == "permission":
+			return nil, fmt.Errorf("%s has no event for permissions", a.Name)
+		default:
+			return nil, fmt.Errorf("event %q: pretool or permission", kind)
+		}
+	}
+	if len(names) == 0 {
+		return nil, errors.New("no event is named: pretool, permission or both")
+	}
+	return names, nil
+}
+
+// File is where the hooks of a scope stand. home is the user's folder, project the folder of the project.
+func (a Agent) File(scope Scope, home, project string, env func(string) string) (string, error) {
+	s := settingsOf[a.Name]
+	switch scope {
+	case Managed:
+		if s.managed == "" {
+			return "", fmt.Errorf("the managed settings of %s are not written by this version", a.Name)
+		}
+		return s.managed, nil
+	case Project:
+		return filepath.Join(project, s.folder, s.file), nil
+	}
+	if s.variable != "" {
+		if dir := env(s.variable); dir != "" {
+			return filepath.Join(dir, s.file), nil
+		}
+	}
+	return filepath.Join(home, s.folder, s.file), nil
+}
+
+// Add returns the settings with this hook for these events, and with no other of ours. Empty settings are an empty object.
+func (a Agent) Add(text []byte, line Line, events []string) ([]byte, error) {
+	e, err := json.Marshal(settingsOf[a.Name].entry(line))
+	if err != nil {
+		return nil, err
+	}
+	return a.edit(text, func(event string) []approval.Raw {
+		if slices.Contains(events, event) {
+			return []approval.Raw{e}
+		}
+		return nil
+	}, events)
+}
+
+// Remove returns the settings without our hooks.
+func (a Agent) Remove(text []byte) ([]byte, error) {
+	return a.edit(text, func(string) []approval.Raw { return nil }, nil)
+}
+
+// edit replaces our entries of each event by others. All else keeps its order, and its numbers their digits.
+func (a Agent) edit(text []byte, others func(event string) []approval.Raw, events []string) ([]byte, error) {
+	if len(bytes.TrimSpace(text)) == 0 {
+		text = []byte("{}")
+	}
+	if !jsontext.Value(text).IsValid() {
+		return nil, errors.New("not a JSON object, or one with comments")
+	}
+	doc, err := codec.Fields(text)
+	if err != nil {
+		return nil, err
+	}
+	var hooks []codec.Field
+	at := slices.IndexFunc(doc, func(f codec.Field) bool { return f.Name == "hooks" })
+	if at >= 0 {
+		if hooks, err = codec.Fields(doc[at].Value); err != nil {
+			return nil, fmt.Errorf("hooks is not an object: %w", err)
+		}
+	}
+	for _, event := range events {
+		if !slices.ContainsFunc(hooks, func(f codec.Field) bool { return f.Name == event }) {
+			hooks = append(hooks, codec.Field{Name: event, Value: approval.Raw("[]")})
+		}
+	}
+	changed := false
+	kept := hooks[:0:0]
+	for _, f := range hooks {
+		items, err := codec.Items(f.Value)
+		if err != nil {
+			if !slices.Contains(events, f.Name) {
+				kept = append(kept, f) // another version's: it is not ours
+				continue
+			}
+			return nil, fmt.Errorf("hooks.%s is not a list: %w", f.Name, err)
+		}
+		now := slices.Concat(slices.DeleteFunc(slices.Clone(items), a.isOurs), others(f.Name))
+		if slices.EqualFunc(now, items, func(x, y jsontext.Value) bool { return bytes.Equal(x, y) }) {
+			kept = append(kept, f)
+			continue
+		}
+		changed = true
+		if len(now) > 0 {
+			kept = append(kept, codec.Field{Name: f.Name, Value: list(now)})
+		}
+	}
+	if !changed {
+		return text, nil
+	}
+	switch {
+	case len(kept) == 0 && at >= 0:
+		doc = slices.Delete(doc, at, at+1)
+	case at >= 0:
+		doc[at].Value = fieldsOf(kept)
+	default:
+		doc = append(doc, codec.Field{Name: "hooks", Value: fieldsOf(kept)})
+	}
+	out := fieldsOf(doc)
+	if err := out.Indent(jsontext.WithIndent("  ")); err != nil {
+		return nil, err
+	}
+	return append(out, '\n'), nil
+}
+
+// isOurs reports whether an entry has nothing but a hook of ours for this agent.
+func (a Agent) isOurs(item jsontext.Value) bool {
+	var e entry
+	if json.Unmarshal(item, &e) != nil || len(e.Hooks) != 1 {
+		return false
+	}
+	h := e.Hooks[0]
+	words := strings.Fields(h.Command + " " + strings.Join(h.Args, " "))
+	for i, w := range words {
+		if strings.Trim(filepath.Base(w), "'") == "permesso" && len(words) > i+2 && words[i+1] == "hook" && words[i+2] == a.Name {
+			return true
+		}
+	}
+	return false
+}
+
+func list(items []jsontext.Value) approval.Raw {
+	return approval.Raw("[" + string(bytes.Join(bytesOf(items), []byte(","))) + "]")
+}
+
+func bytesOf(items []jsontext.Value) (all [][]byte) {
+	for _, item := range items {
+		all = append(all, item)
+	}
+	return all
+}
+
+func fieldsOf(fields []codec.Field) approval.Raw {
+	out := []byte{'{'}
+	for i, f := range fields {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		name, err := jsontext.AppendQuote(nil, f.Name)
+		if err != nil {
+			panic(err) // a name that was read is valid UTF-8
+		}
+		out = append(append(append(out, name...), ':'), f.Value...)
+	}
+	return append(out, '}')
+}
