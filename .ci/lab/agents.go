@@ -40,6 +40,7 @@ type row struct {
 	calls   bool   // the hook must have been called, else the cell says nothing
 	timeout int    // seconds, in the settings; 0: 60
 	managed bool   // in the settings of the system
+	ours    bool   // prepare no hook: permesso hook install does
 	off     string // "": on; project, flag, trust: what keeps the hook from being called
 	only    []string
 }
@@ -109,6 +110,9 @@ func claude(column string, onFailure bool) agent {
 			if onFailure {
 				h["onFailure"] = "block"
 			}
+			if r.ours {
+				return nil
+			}
 			file := filepath.Join(p.home, ".claude/settings.json")
 			if r.managed {
 				file = filepath.Join(p.system, "managed-settings.json")
@@ -159,7 +163,7 @@ trust_level = "trusted"
 			if err := p.write(filepath.Join(p.system, "requirements.toml"), text, 0o644); err != nil {
 				return err
 			}
-		} else {
+		} else if !r.ours {
 			config += entry
 		}
 		if r.off == "project" {
@@ -194,7 +198,7 @@ var gemini = agent{
 			if err := p.write(filepath.Join(p.system, "settings.json"), text(object{"hooks": hooks}), 0o644); err != nil {
 				return err
 			}
-		} else {
+		} else if !r.ours {
 			user["hooks"] = hooks
 		}
 		if r.off == "project" {

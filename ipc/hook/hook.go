@@ -41,6 +41,7 @@ const (
 	maxEvent = 16 << 20 // bytes
 	// margin is how long before the agent's time-out the hook denies: a late hook denies nothing.
 	margin = 5 * time.Second
+	notice = 30 * time.Second
 )
 
 // Answer is what the process of the hook does at its end.
@@ -55,6 +56,7 @@ type Hook struct {
 	Agent   Agent
 	Gate    client.Client
 	Timeout time.Duration // after which the agent goes on without an answer; 0: the agent's default
+	Notice  time.Duration // how long a gate may take to notice a request; 0: 30 s, in which a daemon starts again
 }
 
 // Run reads one event and asks the gate about its call.
@@ -155,7 +157,7 @@ func (c Call) id(agent string) string {
 
 const (
 	otherTool  = "other-call" // for a name that no tool can have
-	maxSession = 128 // bytes; see approval.Request
+	maxSession = 128          // bytes; see approval.Request
 	maxTitle   = 300
 )
 
@@ -211,7 +213,7 @@ func (h Hook) ask(ctx context.Context, c Call, hold time.Duration) (Verdict, err
 	if err != nil {
 		return Verdict{}, fmt.Errorf("the gate cannot be asked: %w", err)
 	}
-	resp, err := h.Gate.Await(ctx, asked)
+	resp, err := h.await(ctx, asked)
 	if err != nil {
 		// The request must not be approved for a call that was denied.
 		_ = h.Gate.Cancel(context.WithoutCancel(ctx), asked)
@@ -240,6 +242,17 @@ func (h Hook) ask(ctx context.Context, c Call, hold time.Duration) (Verdict, err
 		v.Note = *resp.Decision.Note
 	}
 	return v, nil
+}
+
+// await waits for the end of a request, but only for a while for a gate that does not take it.
+func (h Hook) await(ctx context.Context, asked client.Submitted) (*approval.Response, error) {
+	first, cancel := context.WithTimeout(ctx, cmp.Or(h.Notice, notice))
+	defer cancel()
+	resp, err := h.Gate.Await(first, asked)
+	if _, silent := errors.AsType[*client.Silence](err); err == nil || silent || first.Err() == nil || ctx.Err() != nil {
+		return resp, err
+	}
+	return h.Gate.Await(ctx, asked)
 }
 
 // oneLine keeps a text from being anything else than a line of text to who reads it.
