@@ -26,7 +26,7 @@ BENCH    ?= .
 BENCH_DIR ?=
 
 .DEFAULT_GOAL := help
-.PHONY: screenshots help build install man dist deb deb-debootstrap deps deps-demo deps-tools test test-fast soak oldest openapi crash fuzz bench check fmt demo clean
+.PHONY: screenshots help build install man dist deb deb-debootstrap deps deps-demo deps-tools test test-fast soak lab oldest openapi crash fuzz bench check fmt demo clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,11 @@ screenshots: deps-tools ## update the README's screenshots
 soak: deps-tools ## run all tests in their long form (more kills, schedules, states; a fresh Debian; a virtual machine)
 	@.ci/deps debootstrap kernel qemu-system-x86_64 busybox-static
 	PERMESSO_SOAK=1 go test -count=1 -timeout 60m -p 1 ./...
+
+lab: ## run the pinned agents against a model on loopback (needs npm, node, git and the network; 20 minutes)
+	@mkdir -p .cache/lab && cp .ci/lab/package.json .cache/lab
+	@npm install --prefix .cache/lab --silent --no-audit --no-fund
+	@go run ./.ci/lab $(LAB) .cache/lab
 
 oldest: deps-tools ## test the clients on Python 3.9 and Node 18
 	@.ci/oldest

@@ -68,6 +68,16 @@ type Ruling struct {
 	Links map[string]string `json:"links,omitzero"`
 }
 
+// Reason is the first of its reasons with this code, the zero Reason if there is none.
+func (r Ruling) Reason(code string) Reason {
+	for _, x := range r.Reasons {
+		if x.Code == code {
+			return x
+		}
+	}
+	return Reason{}
+}
+
 // Terms are what a grant allows: requests that differ from the one it was given for only
 // where the form says so.
 type Terms struct {

@@ -14,7 +14,8 @@ type Facts struct {
 	Autonomy   string // the lower of the workspace's and the session's
 	Tool       string // "": release-only, nothing runs
 	KnownTool  bool   // the operator has configured Tool
-	Unlisted   bool   // the agent executes it, and no table declares Tool with these arguments
+	ByAgent    bool   // the agent itself executes it
+	Unlisted   bool   // and no table declares Tool with these arguments
 	ActionType string // of a release-only request: the client's claim
 	Capability string // one of Capabilities, or ""
 	Target     string

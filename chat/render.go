@@ -149,6 +149,9 @@ func (r renderer) warnings(unusual int) (lines []string) {
 	if r.p.Type != approval.TypeQuestion && r.p.ToolName != "" && r.p.ToolSHA256 == "" {
 		lines = append(lines, r.UnknownTool)
 	}
+	if x := r.p.Ruling.Reason("changes_asking"); !x.IsZero() {
+		lines = append(lines, "⚠ "+r.reason(x))
+	}
 	if names := slices.Clone(r.p.ArgsSubset); len(names) > 0 {
 		for i, name := range names {
 			names[i] = r.shortName(name)

@@ -24,6 +24,15 @@ type agent struct {
 
 var agents = []agent{claude("claude-code", false), claude("claude-code onFailure", true), codex, gemini}
 
+// title is the column's head.
+func (a agent) title(versions map[string]string) string {
+	title := a.name + " " + versions[a.name]
+	if a.onFailure {
+		title += " `onFailure`"
+	}
+	return title
+}
+
 func agentOf(column string) agent {
 	for _, a := range agents {
 		if a.column == column {

@@ -11,8 +11,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -24,15 +26,15 @@ type trial struct {
 	name  string
 	times int
 	down  bool                                   // no daemon runs at the start
-	while func(w *world) error                   // what happens while the agent runs; it has the pending request, if asks
+	while func(w *setting) error                 // what happens while the agent runs; it has the pending request, if asks
 	asks  bool                                   // waits for the request to be pending first
 	hooks int                                    // how often the hook is installed; 0: 1
 	wait  time.Duration                          // approval timeout; 0: 10 min
 	want  func(column string, ran int) (ok bool) // of times
 }
 
-// world is a place with a daemon of ours.
-type world struct {
+// setting is a place with a daemon of ours.
+type setting struct {
 	place
 	program string
 	daemon  *exec.Cmd
@@ -51,12 +53,12 @@ func always(times int) func(string, int) bool {
 func failsClosed(column string) bool { return strings.HasPrefix(column, "claude-code onFailure") }
 
 var trials = []trial{
-	{name: "approved", asks: true, while: (*world).approve, want: always(1), times: 1},
-	{name: "approved, with two hooks for the call", asks: true, hooks: 2, while: (*world).approve, want: always(1), times: 1},
-	{name: "denied", asks: true, while: func(w *world) error { return w.operator("deny", w.id, "not on a Sunday") }, want: never, times: 1},
-	{name: "no decision in time", asks: true, wait: 5 * time.Second, while: func(*world) error { return nil }, want: never, times: 1},
-	{name: "the daemon is down", down: true, while: func(*world) error { return nil }, want: never, times: 1},
-	{name: "the daemon is killed while the hook waits, and started again", asks: true, times: 1, want: always(1), while: func(w *world) error {
+	{name: "approved", asks: true, while: (*setting).approve, want: always(1), times: 1},
+	{name: "approved, with two hooks for the call", asks: true, hooks: 2, while: (*setting).approve, want: always(1), times: 1},
+	{name: "denied", asks: true, while: func(w *setting) error { return w.operator("deny", w.id, "not on a Sunday") }, want: never, times: 1},
+	{name: "no decision in time", asks: true, wait: 5 * time.Second, while: func(*setting) error { return nil }, want: never, times: 1},
+	{name: "the daemon is down", down: true, while: func(*setting) error { return nil }, want: never, times: 1},
+	{name: "the daemon is killed while the hook waits, and started again", asks: true, times: 1, want: always(1), while: func(w *setting) error {
 		if err := w.kill(); err != nil {
 			return err
 		}
@@ -65,8 +67,8 @@ var trials = []trial{
 		}
 		return w.approve()
 	}},
-	{name: "the hook is ended by SIGTERM", asks: true, while: func(w *world) error { return w.signal(syscall.SIGTERM) }, want: never, times: 1},
-	{name: "the hook is killed at a random moment", times: 50, want: func(column string, ran int) bool { return ran == 0 || !failsClosed(column) }, while: func(w *world) error {
+	{name: "the hook is ended by SIGTERM", asks: true, while: func(w *setting) error { return w.signal(syscall.SIGTERM) }, want: never, times: 1},
+	{name: "the hook is killed at a random moment", times: 50, want: func(column string, ran int) bool { return ran == 0 || !failsClosed(column) }, while: func(w *setting) error {
 		time.Sleep(rand.N(600 * time.Millisecond))
 		for range 200 {
 			if err := w.signal(syscall.SIGKILL); err == nil {
@@ -95,15 +97,20 @@ func (l *lab) gate(part string) (map[string]map[string]string, error) {
 			if _, err := l.version(a.pkg); err != nil || a.column == "claude-code" {
 				continue
 			}
+			var mu sync.Mutex
 			ran := 0
-			for range t.times {
+			var failed error
+			parallel(2, slices.Repeat([]func(){func() {
 				did, err := l.try(a, t, program)
-				if err != nil {
-					return cells, fmt.Errorf("%s, %s: %w", t.name, a.column, err)
-				}
+				mu.Lock()
+				defer mu.Unlock()
 				if did {
 					ran++
 				}
+				failed = errors.Join(failed, err)
+			}}, t.times))
+			if failed != nil {
+				return cells, fmt.Errorf("%s, %s: %w", t.name, a.column, failed)
 			}
 			if !t.want(a.column, ran) {
 				wrong = append(wrong, fmt.Errorf("%s, %s: ran %d of %d", t.name, a.column, ran, t.times))
@@ -131,7 +138,7 @@ func (l *lab) try(a agent, t trial, program string) (ran bool, err error) {
 	go func() { _ = server.Serve(listener) }()
 	defer server.Close()
 
-	w := &world{agent: a, program: program, place: place{dir: dir, home: filepath.Join(dir, "home"), project: filepath.Join(dir, "project"), url: "http://" + listener.Addr().String()}}
+	w := &setting{agent: a, program: program, place: place{dir: dir, home: filepath.Join(dir, "home"), project: filepath.Join(dir, "project"), url: "http://" + listener.Addr().String()}}
 	if err := os.MkdirAll(w.project, 0o755); err != nil {
 		return false, err
 	}
@@ -194,11 +201,11 @@ func (l *lab) try(a agent, t trial, program string) (ran bool, err error) {
 	return err == nil, nil
 }
 
-func (w *world) env() []string {
+func (w *setting) env() []string {
 	return []string{"HOME=" + w.home, "PATH=" + os.Getenv("PATH"), "TERM=xterm-256color", "LAB_KEY=none"}
 }
 
-func (w *world) operator(args ...string) error {
+func (w *setting) operator(args ...string) error {
 	cmd := exec.Command(w.program, args...)
 	cmd.Dir, cmd.Env = w.project, w.env()
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -207,7 +214,7 @@ func (w *world) operator(args ...string) error {
 	return nil
 }
 
-func (w *world) approve() error {
+func (w *setting) approve() error {
 	cmd := exec.Command(w.program, "pending", "--json")
 	cmd.Env = w.env()
 	out, err := cmd.Output()
@@ -221,7 +228,7 @@ func (w *world) approve() error {
 	return w.operator("approve", w.id, "--seen", rest[:64])
 }
 
-func (w *world) serve() error {
+func (w *setting) serve() error {
 	w.daemon = exec.Command(w.program, "serve")
 	w.daemon.Dir, w.daemon.Env = w.project, w.env()
 	if err := w.daemon.Start(); err != nil {
@@ -236,7 +243,7 @@ func (w *world) serve() error {
 	return errors.New("the daemon does not serve")
 }
 
-func (w *world) kill() error {
+func (w *setting) kill() error {
 	err := w.daemon.Process.Kill()
 	_ = w.daemon.Wait()
 	if errors.Is(err, os.ErrProcessDone) {
@@ -246,7 +253,7 @@ func (w *world) kill() error {
 }
 
 // awaitPending waits for the request of the call.
-func (w *world) awaitPending(asks bool, ended <-chan struct{}) error {
+func (w *setting) awaitPending(asks bool, ended <-chan struct{}) error {
 	pattern := filepath.Join(w.home, ".local/state/permesso/ipc/default/pending_approvals/*.json")
 	for asks {
 		files, err := filepath.Glob(pattern)
@@ -267,7 +274,7 @@ func (w *world) awaitPending(asks bool, ended <-chan struct{}) error {
 }
 
 // signal sends a signal to the hook's process.
-func (w *world) signal(sig syscall.Signal) error {
+func (w *setting) signal(sig syscall.Signal) error {
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return err

@@ -2,18 +2,20 @@
 // whether a call is executed whose hook has ended in this way. It compares the report with the recorded one: a cell that
 // has changed is an error, with both versions.
 //
-//	go run ./.ci/lab [-update] [-cells PART] FOLDER
+//	go run ./.ci/lab [-update] [-only cells|trials] [-cells PART] FOLDER
 //
 // FOLDER has the agents' npm packages in node_modules; npm install fills it with those of package.json here. Cells with
 // settings of the system run in a mount namespace of their own, so that no file of the machine is touched.
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -30,25 +32,27 @@ import (
 // report is what a run has found: of each agent its version, and of each cell "runs" or "blocked".
 type report struct {
 	Versions map[string]string            `json:"versions"`
-	Cells    map[string]map[string]string `json:"cells"` // by the row, then by the column
+	Cells    map[string]map[string]string `json:"cells"`  // by the row, then by the column
+	Trials   map[string]map[string]string `json:"trials"` // with our hook: how often the call ran
 }
 
-const recorded = ".ci/lab/report.json"
+const (
+	recorded = ".ci/lab/report.json"
+	document = "ipc/hook/README.md"
+)
 
 func main() {
 	update := flag.Bool("update", false, "record the report")
 	part := flag.String("cells", "", "only rows with this text")
-	gate := flag.Bool("gate", false, "only the trials with our own hook and daemon")
+	only := flag.String("only", "", "cells, or trials: those with our own hook and daemon")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: go run ./.ci/lab [-update] [-cells PART] FOLDER")
+		fmt.Fprintln(os.Stderr, "usage: go run ./.ci/lab [-update] [-only cells|trials] [-cells PART] FOLDER")
 		os.Exit(2)
 	}
 	folder, err := filepath.Abs(flag.Arg(0))
-	if err == nil && *gate {
-		_, err = (&lab{folder: folder}).gate(*part)
-	} else if err == nil {
-		err = run(folder, *part, *update)
+	if err == nil {
+		err = run(folder, *part, *only, *update)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "lab:", err)
@@ -56,9 +60,13 @@ func main() {
 	}
 }
 
-func run(folder, part string, update bool) error {
+func run(folder, part, only string, update bool) error {
 	l := &lab{folder: folder}
 	now := report{Versions: map[string]string{}, Cells: map[string]map[string]string{}}
+	before, err := read()
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	for _, a := range agents {
 		version, err := l.version(a.pkg)
 		if err != nil {
@@ -67,6 +75,28 @@ func run(folder, part string, update bool) error {
 		}
 		now.Versions[a.name] = version
 	}
+	if only != "trials" {
+		l.cells(part, &now)
+	}
+	var wrong error
+	if only != "cells" {
+		now.Trials, wrong = l.gate(part)
+	}
+	if !update {
+		return errors.Join(wrong, compare(before, now))
+	}
+	before.add(now)
+	b, err := json.MarshalIndent(before, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(recorded, append(b, '\n'), 0o644); err != nil {
+		return err
+	}
+	return errors.Join(wrong, writeDocument(before))
+}
+
+func (l *lab) cells(part string, now *report) {
 	var jobs []func()
 	var mu sync.Mutex
 	for _, row := range rows {
@@ -88,25 +118,31 @@ func run(folder, part string, update bool) error {
 		}
 	}
 	parallel(2, jobs)
-	if update {
-		b, err := json.MarshalIndent(now, "", "  ")
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(recorded, append(b, '\n'), 0o644)
-	}
-	return compare(now)
 }
 
-func compare(now report) error {
+func read() (r report, err error) {
 	b, err := os.ReadFile(recorded)
 	if err != nil {
-		return err
+		return r, err
 	}
-	var before report
-	if err := json.Unmarshal(b, &before); err != nil {
-		return err
+	return r, json.Unmarshal(b, &r)
+}
+
+// add replaces what another run has found.
+func (r *report) add(now report) {
+	if r.Cells == nil {
+		r.Cells, r.Trials, r.Versions = map[string]map[string]string{}, map[string]map[string]string{}, map[string]string{}
 	}
+	if r.Trials == nil {
+		r.Trials = map[string]map[string]string{}
+	}
+	maps.Copy(r.Versions, now.Versions)
+	maps.Copy(r.Cells, now.Cells)
+	maps.Copy(r.Trials, now.Trials)
+}
+
+// compare names each cell that has changed, with both versions.
+func compare(before, now report) error {
 	var changed []error
 	for row, cells := range now.Cells {
 		for column, got := range cells {
@@ -117,6 +153,56 @@ func compare(now report) error {
 		}
 	}
 	return errors.Join(changed...)
+}
+
+// writeDocument puts the tables into the document.
+func writeDocument(r report) error {
+	b, err := os.ReadFile(document)
+	if err != nil {
+		return err
+	}
+	text := string(b)
+	var names, tried []string
+	for _, row := range rows {
+		names = append(names, row.name)
+	}
+	for _, t := range trials {
+		tried = append(tried, t.name)
+	}
+	columns := []string{"claude-code", "claude-code onFailure", "codex", "gemini"}
+	for mark, table := range map[string]string{
+		"cells": r.table("the hook …", names, columns, r.Cells), "trials": r.table("", tried, columns[1:], r.Trials),
+	} {
+		begin := "<!-- " + mark + ": make lab writes this table -->\n"
+		before, rest, ok := strings.Cut(text, begin)
+		_, after, ok2 := strings.Cut(rest, "<!-- end -->")
+		if !ok || !ok2 {
+			return fmt.Errorf("%s has no place for %s", document, mark)
+		}
+		text = before + begin + "\n" + table + "\n<!-- end -->" + after
+	}
+	return os.WriteFile(document, []byte(text), 0o644)
+}
+
+func (r report) table(head string, names, columns []string, cells map[string]map[string]string) string {
+	var out strings.Builder
+	out.WriteString("| " + head + " |")
+	for _, c := range columns {
+		out.WriteString(" " + agentOf(c).title(r.Versions) + " |")
+	}
+	out.WriteString("\n|---" + strings.Repeat("|---", len(columns)) + "|\n")
+	for _, name := range names {
+		out.WriteString("| " + name + " |")
+		for _, c := range columns {
+			got := cells[name][c]
+			if got == "runs" {
+				got = "**runs**"
+			}
+			out.WriteString(" " + cmp.Or(got, "–") + " |")
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
 }
 
 func parallel(n int, jobs []func()) {
@@ -165,7 +251,7 @@ func (l *lab) cell(a agent, row row) string {
 	return "blocked"
 }
 
-// place is the disposable world of one call.
+// place has the disposable files of one call.
 type place struct {
 	dir, home, project, system string // system: what is mounted at /etc/AGENT; "": nothing
 	hook                       string // the script

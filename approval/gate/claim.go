@@ -96,7 +96,7 @@ func (g *Gate) factsOf(p *approval.Pending, now time.Time) approval.Facts {
 		tool = approval.AgentTool(p.ToolName)
 	}
 	f := approval.Facts{
-		RequestID: p.RequestID, Workspace: p.SourceGroup, Autonomy: autonomy(ws, p.SessionID), Tool: p.ToolName, KnownTool: known, Unlisted: p.Runs.Unlisted,
+		RequestID: p.RequestID, Workspace: p.SourceGroup, Autonomy: autonomy(ws, p.SessionID), Tool: p.ToolName, KnownTool: known, ByAgent: tool.ByAgent(), Unlisted: p.Runs.Unlisted,
 		ActionType: p.ActionType, Target: p.Target, SessionID: p.SessionID, ClientID: p.ClientID, Principal: p.Principal,
 		Args: p.RequestData, Evidence: p.Facts, Now: now,
 	}

@@ -263,6 +263,9 @@ func (g *Gate) newPending(s *state, ev evaluation, short string) *approval.Pendi
 	if p.Reversibility == "" {
 		p.Reversibility = releaseReversibility(r)
 	}
+	if !ev.ruling.Reason("changes_asking").IsZero() {
+		p.Reversibility = approval.Irreversible
+	}
 	g.addHostFacts(p, ws, tool)
 	return p
 }
@@ -431,7 +434,7 @@ func (ev *evaluation) factsFrom(settings Settings, from submit.Origin, r *approv
 	ws.Principal = cmp.Or(ws.Principal, from.Principal)
 	f := approval.Facts{
 		RequestID: r.RequestID, Workspace: ws.Name, Autonomy: autonomy(ws, r.SessionID),
-		Tool: r.ToolName, KnownTool: ev.known, Unlisted: ev.runs.Unlisted, ActionType: actionType(r, tool),
+		Tool: r.ToolName, KnownTool: ev.known, ByAgent: tool.ByAgent(), Unlisted: ev.runs.Unlisted, ActionType: actionType(r, tool),
 		Target:    facts.Expand(tool.Target, r.RequestData),
 		SessionID: r.SessionID, ClientID: from.Client(ws.Name), Principal: ws.Principal, Args: r.RequestData,
 		Agent:    approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},

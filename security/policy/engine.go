@@ -236,6 +236,7 @@ const (
 	byQuestion = "question"
 	byGrant    = "consent"
 	byUnlisted = "unlisted"
+	byRewiring = "changes who is asked"
 	byLinks    = "links" // a path leads elsewhere than when a person was asked
 )
 
@@ -266,6 +267,12 @@ func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 	if f.Unlisted {
 		v.setHardAsk(byUnlisted)
 		v.addReason("call_unlisted", "tool", f.Tool)
+	}
+	if f.ByAgent {
+		if what := facts.Rewires(f.Declared, f.Args, f.Capability == "fs:read"); what != "" {
+			v.setHardAsk(byRewiring)
+			v.addReason("changes_asking", "what", what)
+		}
 	}
 	return e.applyRules(v)
 }
