@@ -170,15 +170,15 @@ type Pending struct {
 // Runs is the finished invocation: exactly what an approval of the request starts. The
 // zero Runs says that nothing runs on this host.
 type Runs struct {
-	Kind     string              `json:"kind"`             // the handler's
-	Argv     [][]Part            `json:"argv,omitzero"`    // of a command: its elements
-	Dir      string              `json:"dir,omitzero"`     // of a command; "": a new empty folder
-	Method   string              `json:"method,omitzero"`  // of an HTTP request, as are those below
-	URL      []Part              `json:"url,omitzero"`     // values are percent-encoded
-	Headers  []Header            `json:"headers,omitzero"` // sorted by name
-	Body     []Part              `json:"body,omitzero"`    // JSON; values are JSON; empty: none, or request_data
-	WithArgs bool                `json:"with_args"`        // request_data, byte for byte, is the standard input or the body
-	Args     map[string]Argument `json:"args,omitzero"`    // the declared types
+	Kind     string              `json:"kind"`              // the handler's
+	Argv     [][]Part            `json:"argv,omitzero"`     // of a command: its elements
+	Dir      string              `json:"dir,omitzero"`      // of a command; "": a new empty folder
+	Method   string              `json:"method,omitzero"`   // of an HTTP request, as are those below
+	URL      []Part              `json:"url,omitzero"`      // values are percent-encoded
+	Headers  []Header            `json:"headers,omitzero"`  // sorted by name
+	Body     []Part              `json:"body,omitzero"`     // JSON; values are JSON; empty: none, or request_data
+	WithArgs bool                `json:"with_args"`         // request_data, byte for byte, is the standard input or the body
+	Args     map[string]Argument `json:"args,omitzero"`     // the declared types
 	Unlisted bool                `json:"unlisted,omitzero"` // of HandlerAgent: the table does not declare this, or there is none
 }
 
@@ -493,7 +493,7 @@ type Response struct {
 	Feedback         *string          `json:"feedback"`
 	RequiredResponse *string          `json:"required_response"`
 	Receipt          *string          `json:"receipt"`
-	Metadata         Raw              `json:"metadata"` // the request's, verbatim
+	Metadata         Raw              `json:"metadata"`           // the request's, verbatim
 	Execution        string           `json:"execution,omitzero"` // ExecutionAgent: approved, and the agent runs it; "": the gate has
 	RespondedAt      time.Time        `json:"responded_at"`
 }

@@ -111,6 +111,7 @@ func (a *app) root() *cobra.Command {
 			agent.Wait(a.Console),
 			agent.Cancel(a.Console, a.cancelWaiting),
 			agent.Hook(a.Console, a.folders),
+			agent.ACP(a.Console, a.folders),
 		},
 	} {
 		for _, c := range commands {

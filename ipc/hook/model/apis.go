@@ -117,11 +117,15 @@ func (s *Server) responses(w http.ResponseWriter, body []byte) {
 		items = append(items, object{"type": "function_call", "id": "fc_" + id, "call_id": id, "name": c.Tool, "arguments": c.Args, "status": "completed"})
 	}
 	if len(calls) == 0 {
-		items = append(items, object{"type": "message", "id": fmt.Sprintf("msg_%d", turns), "role": "assistant", "status": "completed",
-			"content": []any{object{"type": "output_text", "text": Done, "annotations": []any{}}}})
+		items = append(items, object{
+			"type": "message", "id": fmt.Sprintf("msg_%d", turns), "role": "assistant", "status": "completed",
+			"content": []any{object{"type": "output_text", "text": Done, "annotations": []any{}}},
+		})
 	}
-	response := object{"id": fmt.Sprintf("resp_%d", turns), "object": "response", "status": "completed", "output": items,
-		"usage": object{"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}}
+	response := object{
+		"id": fmt.Sprintf("resp_%d", turns), "object": "response", "status": "completed", "output": items,
+		"usage": object{"input_tokens": 1, "output_tokens": 1, "total_tokens": 2},
+	}
 	if !in.Stream {
 		reply(w, response)
 		return

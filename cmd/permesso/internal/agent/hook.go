@@ -41,10 +41,8 @@ func (h *hookCommand) ask() *cobra.Command {
 			if err != nil {
 				return deny(err)
 			}
-			if h.locate != nil && !w.folders && h.Env("PERMESSO_URL") == "" && h.Env("PERMESSO_REQUESTS") == "" {
-				if w.requests, w.responses, err = h.locate(h.workspace); err != nil {
-					return deny(err)
-				}
+			if err := h.gate(&w); err != nil {
+				return deny(err)
 			}
 			g, err := w.connect(h.program)
 			if err != nil {
@@ -58,6 +56,14 @@ func (h *hookCommand) ask() *cobra.Command {
 	w.flags(h.program, c, "the agent's time-out for the hook (default: the agent's own); the hook denies 5 s before it")
 	h.workspaceFlag(c)
 	return c
+}
+
+// gate names the folders of this user's daemon, unless flags or the environment name a gate.
+func (h *hookCommand) gate(w *endpoint) (err error) {
+	if h.locate != nil && !w.folders && h.Env("PERMESSO_URL") == "" && h.Env("PERMESSO_REQUESTS") == "" {
+		w.requests, w.responses, err = h.locate(h.workspace)
+	}
+	return err
 }
 
 func (h *hookCommand) workspaceFlag(c *cobra.Command) {

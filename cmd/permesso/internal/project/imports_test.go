@@ -75,7 +75,8 @@ var plan = []rule{
 	{"ipc/webhook", []string{"approval", "approval/read"}}, // tells programs, and takes nothing from them
 	{"ipc/mcp", []string{"approval", "ipc"}},
 	{"ipc/hook", []string{"approval", "ipc/client"}},
-	{"ipc/hook/model", nil}, // a model on loopback: it knows agents, not the gate
+	{"ipc/acp", []string{"approval", "ipc/client"}},
+	{"ipc/hook/model", nil},                                // a model on loopback: it knows agents, not the gate
 	{"ipc/client", []string{"approval", "ipc", "watcher"}}, // waits for its response as the gate waits for requests
 
 	{"watcher", nil}, // knows paths, not approvals
@@ -110,8 +111,8 @@ var plan = []rule{
 
 	{"cmd/permesso", []string{allParts, "cmd/permesso/config", agent, console, home, control, sandbox, daemon, doctor, setup, demo, desktop}}, // the only one who knows all
 	{console, []string{allParts}},
-	{agent, []string{"approval", "ipc/client", "ipc/hook", "security/receipt", console}},          // no store and no daemon: it runs on every system
-	{"cmd/permesso/client", []string{"approval", "security/receipt", agent, console}}, // the program where the daemon cannot run
+	{agent, []string{"approval", "ipc/acp", "ipc/client", "ipc/hook", "security/receipt", console}}, // no store and no daemon: it runs on every system
+	{"cmd/permesso/client", []string{"approval", "security/receipt", agent, console}},    // the program where the daemon cannot run
 	{home, []string{allParts, "cmd/permesso/config", console}},
 	{control, []string{allParts, "cmd/permesso/config", console, home}},
 	{daemon, []string{allParts, "cmd/permesso/config", console, home, control, sandbox}},

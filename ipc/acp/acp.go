@@ -1,0 +1,336 @@
+// Package acp stands between an editor and an agent that speak the Agent Client Protocol, version 1, and asks the gate
+// where the agent asks for permission.
+//
+// The protocol is JSON-RPC, one message to a line, on the agent's standard input and output. Every line goes on byte for
+// byte, but for these of the agent:
+//
+//	session/request_permission  the gate is asked; the editor never sees it. The answer is the option of kind allow_once
+//	                            or reject_once, else "cancelled". allow_always is never chosen: a person has said once
+//	fs/write_text_file          goes on if the gate approves it, else the agent gets an error
+//	terminal/create             the same
+//
+// and session/set_mode of the editor, which may choose a mode in which the agent does not ask. What an agent does by
+// itself, without a message, is not gated. If this program ends, the agent gets no answer, and so no yes.
+//
+// Source: agentclientprotocol.com, schema version 1.
+package acp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/ipc/client"
+)
+
+// maxLine is larger than any message, in bytes.
+const maxLine = 64 << 20
+
+// maxDepth is more than any message nests.
+const maxDepth = 256
+
+// Proxy connects one editor with one agent.
+type Proxy struct {
+	Gate client.Client
+	Note func(text string) // tells what cannot be told in the protocol
+
+	agent, editor sender
+
+	mu      sync.Mutex
+	waiting map[string]map[int]context.CancelFunc // by the session
+	next    int
+}
+
+// sender writes whole lines.
+type sender struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (s *sender) send(line []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err := s.to.Write(line)
+	return err
+}
+
+// Run passes messages on until one of the two ends its output.
+func (p *Proxy) Run(ctx context.Context, fromEditor io.Reader, toEditor io.Writer, fromAgent io.Reader, toAgent io.WriteCloser) error {
+	p.editor.to, p.agent.to, p.waiting = toEditor, toAgent, map[string]map[int]context.CancelFunc{}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var asks sync.WaitGroup
+	defer asks.Wait()
+	defer cancel() // before that
+	ended := make(chan error, 2)
+	go func() {
+		err := p.pass(ctx, &asks, fromEditor, &p.agent, p.ofEditor)
+		_ = toAgent.Close() // as the editor's end
+		ended <- err
+	}()
+	go func() { ended <- p.pass(ctx, &asks, fromAgent, &p.editor, p.ofAgent) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// message is what this program reads of a line.
+type message struct {
+	ID     approval.Raw `json:"id"`
+	Method string       `json:"method"`
+	Params approval.Raw `json:"params"`
+}
+
+// pass copies lines. For a message that has to be judged, judge returns what to do in the background; the line waits with
+// it, and no other line does.
+func (p *Proxy) pass(ctx context.Context, asks *sync.WaitGroup, from io.Reader, to *sender, judge func(message) func(context.Context, []byte)) error {
+	r := bufio.NewReaderSize(from, 64<<10)
+	for {
+		line, err := readLine(r)
+		if len(line) > 0 {
+			do, why := p.sort(line, judge)
+			switch {
+			case why != nil:
+				p.note(fmt.Errorf("a message was not passed on: %w", why))
+			case do != nil:
+				asks.Go(func() { do(ctx, line) })
+			default:
+				if err := to.send(line); err != nil {
+					return err
+				}
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// sort is what to do about a line; nil: pass it on. One that two readers could read differently, as with a name twice, is
+// not passed on: the other side could take it for a message that has to be judged.
+func (p *Proxy) sort(line []byte, judge func(message) func(context.Context, []byte)) (func(context.Context, []byte), error) {
+	if len(bytes.TrimSpace(line)) == 0 {
+		return nil, nil
+	}
+	if err := codec.CheckDepth(line, maxDepth); err != nil {
+		return nil, err
+	}
+	var m message
+	if err := json.Unmarshal(line, &m); err != nil {
+		return nil, err
+	}
+	return judge(m), nil
+}
+
+func readLine(r *bufio.Reader) (line []byte, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		if len(line) > maxLine {
+			return nil, fmt.Errorf("a message is larger than %d MiB", maxLine>>20)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+	}
+}
+
+func (p *Proxy) ofAgent(m message) func(context.Context, []byte) {
+	switch m.Method {
+	case "session/request_permission":
+		return func(ctx context.Context, _ []byte) { p.permission(ctx, m) }
+	case "fs/write_text_file", "terminal/create":
+		return func(ctx context.Context, line []byte) { p.judge(ctx, m, line, &p.editor, &p.agent) }
+	}
+	return nil
+}
+
+func (p *Proxy) ofEditor(m message) func(context.Context, []byte) {
+	switch m.Method {
+	case "session/cancel":
+		p.cancel(m)
+	case "session/set_mode":
+		return func(ctx context.Context, line []byte) { p.judge(ctx, m, line, &p.agent, &p.editor) }
+	}
+	return nil
+}
+
+// judge sends the line on if the gate approves it, and else an error back.
+func (p *Proxy) judge(ctx context.Context, m message, line []byte, on, back *sender) {
+	err := p.ask(ctx, m, strings.ReplaceAll(m.Method, "/", "-"), m.Params)
+	if err == nil {
+		p.note(on.send(line))
+		return
+	}
+	type rpcError struct {
+		Code    int    `json:"code"`
+		Message string `json:"message"`
+	}
+	p.reply(back, m, "error", rpcError{-32000, err.Error()})
+}
+
+// option is one that the agent offers.
+type option struct {
+	ID   string `json:"optionId"`
+	Kind string `json:"kind"`
+}
+
+// permission answers for the editor.
+func (p *Proxy) permission(ctx context.Context, m message) {
+	var params struct {
+		ToolCall approval.Raw `json:"toolCall"`
+		Options  []option     `json:"options"`
+	}
+	err := json.Unmarshal(m.Params, &params)
+	if err == nil {
+		var call struct {
+			Kind string `json:"kind"`
+		}
+		_ = json.Unmarshal(params.ToolCall, &call) // without a kind it is another one
+		err = p.ask(ctx, m, toolOf(call.Kind), params.ToolCall)
+	}
+	kinds := []string{"allow_once"}
+	if err != nil {
+		p.note(err)
+		kinds = []string{"reject_once", "reject_always"}
+	}
+	type outcome struct {
+		Outcome string `json:"outcome"`
+		Option  string `json:"optionId,omitempty"`
+	}
+	answer := outcome{Outcome: "cancelled"}
+	if ctx.Err() == nil && !errors.Is(err, context.Canceled) {
+		for _, kind := range kinds {
+			for _, o := range params.Options {
+				if o.Kind == kind && answer.Option == "" {
+					answer = outcome{"selected", o.ID}
+				}
+			}
+		}
+	}
+	p.reply(&p.agent, m, "result", map[string]outcome{"outcome": answer})
+}
+
+// toolOf is the tool of a call of this kind.
+func toolOf(kind string) string {
+	if kind == "" || !approval.ValidToolName("acp-"+kind) {
+		kind = "other"
+	}
+	return "acp-" + kind
+}
+
+// ask is nil if the gate approves a message of a session.
+func (p *Proxy) ask(ctx context.Context, m message, tool string, data approval.Raw) error {
+	var of struct {
+		Session string `json:"sessionId"`
+	}
+	_ = json.Unmarshal(m.Params, &of) // without one, it is of none
+	ctx, done := p.begin(ctx, of.Session)
+	defer done()
+	if data.Kind() != '{' {
+		return errors.New("the message has no object to judge")
+	}
+	h := sha256.New()
+	for _, part := range [][]byte{[]byte(of.Session), m.ID, m.Params, []byte(client.NewID())} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	r := approval.Request{
+		RequestID: hex.EncodeToString(h.Sum(nil)[:16]), ToolName: tool, RequestData: data,
+		Execution: approval.ExecutionAgent, SessionID: of.Session[:min(len(of.Session), 128)],
+	}
+	short := approval.ShortID(r.RequestID)
+	asked, err := p.Gate.Ask(ctx, r)
+	if err != nil {
+		return fmt.Errorf("the gate cannot be asked: %w", err)
+	}
+	resp, err := p.Gate.Await(ctx, asked)
+	if err != nil {
+		_ = p.Gate.Cancel(context.WithoutCancel(ctx), asked) // or it could be approved for a call that was not made
+		return fmt.Errorf("request %s: %w", short, err)
+	}
+	if err := client.Approved(resp); err != nil {
+		return fmt.Errorf("request %s: %w", short, err)
+	}
+	if resp.Execution != approval.ExecutionAgent {
+		return fmt.Errorf("request %s was approved for the host to run, not for the agent", short)
+	}
+	return nil
+}
+
+// begin is the context of a question, which ends with the turn of its session.
+func (p *Proxy) begin(ctx context.Context, session string) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.next
+	p.next++
+	if p.waiting[session] == nil {
+		p.waiting[session] = map[int]context.CancelFunc{}
+	}
+	p.waiting[session][n] = cancel
+	return ctx, func() {
+		cancel()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.waiting[session], n)
+	}
+}
+
+// cancel ends the questions of a session: the editor has cancelled its turn.
+func (p *Proxy) cancel(m message) {
+	var of struct {
+		Session string `json:"sessionId"`
+	}
+	if json.Unmarshal(m.Params, &of) != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, cancel := range p.waiting[of.Session] {
+		cancel()
+	}
+}
+
+// reply answers a request. A notification has no answer.
+func (p *Proxy) reply(to *sender, m message, member string, v any) {
+	if len(bytes.TrimSpace(m.ID)) == 0 {
+		return
+	}
+	value, err := json.Marshal(v)
+	if err != nil {
+		p.note(err)
+		return
+	}
+	name, err := codec.Encode(struct {
+		ID approval.Raw `json:"id"`
+	}{m.ID})
+	if err != nil {
+		p.note(err)
+		return
+	}
+	line := `{"jsonrpc":"2.0",` + strings.TrimSuffix(strings.TrimPrefix(string(name), "{"), "}") + `,"` + member + `":` + string(value) + "}\n"
+	p.note(to.send([]byte(line)))
+}
+
+func (p *Proxy) note(err error) {
+	if err != nil && p.Note != nil {
+		p.Note(err.Error())
+	}
+}

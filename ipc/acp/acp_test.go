@@ -1,0 +1,229 @@
+package acp
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc/client"
+)
+
+// gate answers as its approver decides: true, false, or not at all.
+type gate struct {
+	mu        sync.Mutex
+	asked     []approval.Request
+	cancelled int
+	answer    chan bool
+}
+
+func (g *gate) Ask(_ context.Context, r approval.Request) (client.Submitted, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if b, err := r.Encode(); err != nil {
+		return client.Submitted{}, err
+	} else if _, err := approval.ParseRequest(b, r.RequestID); err != nil {
+		return client.Submitted{}, err // as the gate would
+	}
+	g.asked = append(g.asked, r)
+	return client.Submitted{ID: r.RequestID}, nil
+}
+
+func (g *gate) Await(ctx context.Context, _ client.Submitted) (*approval.Response, error) {
+	select {
+	case yes := <-g.answer:
+		r := &approval.Response{Status: approval.StatusDenied}
+		if yes {
+			r.Status, r.Execution = approval.StatusApproved, approval.ExecutionAgent
+		}
+		return r, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (g *gate) Cancel(context.Context, client.Submitted) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.cancelled++
+	return nil
+}
+
+// wires are an editor and an agent with the proxy between them.
+type wires struct {
+	t              *testing.T
+	gate           *gate
+	editor, agent  io.WriteCloser
+	toEditor, toUs *bufio.Reader // what the editor and the agent get
+	ended          chan error
+	notes          *strings.Builder
+}
+
+func connect(t *testing.T) *wires {
+	t.Helper()
+	fromEditor, editor := io.Pipe()
+	fromAgent, agent := io.Pipe()
+	editorGets, toEditor := io.Pipe()
+	agentGets, toAgent := io.Pipe()
+	w := &wires{t: t, gate: &gate{answer: make(chan bool)}, editor: editor, agent: agent, toEditor: bufio.NewReader(editorGets), toUs: bufio.NewReader(agentGets), ended: make(chan error, 1), notes: &strings.Builder{}}
+	p := &Proxy{Gate: w.gate, Note: func(text string) { fmt.Fprintln(w.notes, text) }}
+	go func() { w.ended <- p.Run(t.Context(), fromEditor, toEditor, fromAgent, toAgent) }()
+	return w
+}
+
+func (w *wires) write(to io.Writer, line string) {
+	w.t.Helper()
+	_, err := io.WriteString(to, line)
+	require.NoError(w.t, err)
+}
+
+func (w *wires) read(from *bufio.Reader) string {
+	w.t.Helper()
+	line, err := from.ReadString('\n')
+	require.NoError(w.t, err)
+	return line
+}
+
+func (w *wires) end() {
+	w.t.Helper()
+	require.NoError(w.t, w.agent.Close())
+	require.NoError(w.t, <-w.ended)
+	require.NoError(w.t, w.editor.Close())
+}
+
+const permission = `{"jsonrpc":"2.0","id":%s,"method":"session/request_permission","params":{"sessionId":"s1","toolCall":{"toolCallId":"c1","kind":"execute","title":"rm -rf build"},"options":[%s]}}` + "\n"
+
+func options(kinds ...string) string {
+	for i, k := range kinds {
+		kinds[i] = `{"optionId":"o-` + k + `","name":"x","kind":"` + k + `"}`
+	}
+	return strings.Join(kinds, ",")
+}
+
+// Everything but what is judged passes byte for byte, in both directions, with odd white space and unknown members.
+func TestPasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := connect(t)
+		for _, line := range []string{
+			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}` + "\n",
+			` {"id" : "x" , "result":{"stopReason":"end_turn","n":12345678901234567890.50}}` + "\r\n",
+			`{"method":"session/update","params":{"sessionId":"s1","update":{"x":"` + strings.Repeat("é", 100_000) + `"}}}` + "\n",
+			"\n", `{"method":"_vendor/extension"}` + "\n", `{"id":3,"method":"fs/read_text_file","params":{"path":"/p"}}` + "\n",
+		} {
+			w.write(w.editor, line)
+			require.Equal(t, line, w.read(w.toUs))
+			w.write(w.agent, line)
+			require.Equal(t, line, w.read(w.toEditor))
+		}
+		w.end()
+		require.Empty(t, w.gate.asked)
+	})
+}
+
+// The decision becomes the option of its kind; allow_always is never one.
+func TestPermission(t *testing.T) {
+	for _, row := range []struct {
+		offered string
+		yes     bool
+		want    string
+	}{
+		{options("allow_once", "allow_always", "reject_once", "reject_always"), true, `{"outcome":"selected","optionId":"o-allow_once"}`},
+		{options("reject_always", "allow_always", "reject_once", "allow_once"), false, `{"outcome":"selected","optionId":"o-reject_once"}`},
+		{options("allow_always", "reject_once"), true, `{"outcome":"cancelled"}`},
+		{options("allow_once", "reject_always"), false, `{"outcome":"selected","optionId":"o-reject_always"}`},
+		{options("allow_once", "allow_always"), false, `{"outcome":"cancelled"}`},
+		{options("ALLOW_ONCE", "allow", ""), true, `{"outcome":"cancelled"}`},
+		{"", true, `{"outcome":"cancelled"}`},
+	} {
+		for _, id := range []string{"7", `"a\"b"`, "null"} {
+			synctest.Test(t, func(t *testing.T) {
+				w := connect(t)
+				w.write(w.agent, fmt.Sprintf(permission, id, row.offered))
+				w.gate.answer <- row.yes
+				require.Equal(t, `{"jsonrpc":"2.0","id":`+id+`,"result":{"outcome":`+row.want+"}}\n", w.read(w.toUs), row.offered)
+				require.Equal(t, "acp-execute", w.gate.asked[0].ToolName)
+				require.Equal(t, `{"toolCallId":"c1","kind":"execute","title":"rm -rf build"}`, string(w.gate.asked[0].RequestData))
+				require.Equal(t, "s1", w.gate.asked[0].SessionID)
+				w.end()
+			})
+		}
+	}
+}
+
+// Writes, terminals and modes go on unchanged if they are approved, and else are an error of the side that asked.
+func TestJudged(t *testing.T) {
+	for _, row := range []struct {
+		line   string
+		editor bool
+		tool   string
+	}{
+		{`{"jsonrpc":"2.0","id":4,"method":"fs/write_text_file","params":{"sessionId":"s1","path":"/p/x","content":"é"}}` + "\n", false, "fs-write_text_file"},
+		{`{"jsonrpc":"2.0", "id":5,"method":"terminal/create","params":{"sessionId":"s1","command":"make"}}` + "\n", false, "terminal-create"},
+		{`{"jsonrpc":"2.0","id":6,"method":"session/set_mode","params":{"sessionId":"s1","modeId":"bypassPermissions"}}` + "\n", true, "session-set_mode"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := connect(t)
+			from, on, back := w.agent, w.toEditor, w.toUs
+			if row.editor {
+				from, on, back = w.editor, w.toUs, w.toEditor
+			}
+			w.write(from, row.line)
+			w.gate.answer <- true
+			require.Equal(t, row.line, w.read(on))
+			w.write(from, row.line)
+			w.gate.answer <- false
+			require.Contains(t, w.read(back), `,"error":{"code":-32000,"message":"request `)
+			require.Equal(t, row.tool, w.gate.asked[0].ToolName)
+			require.NotEqual(t, w.gate.asked[0].RequestID, w.gate.asked[1].RequestID, "asked each time")
+			w.end()
+		})
+	}
+}
+
+// While a person thinks, other messages pass; a cancelled turn and an end of the proxy are no yes.
+func TestWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := connect(t)
+		w.write(w.agent, fmt.Sprintf(permission, "1", options("allow_once", "reject_once")))
+		w.write(w.agent, fmt.Sprintf(strings.Replace(permission, "s1", "s2", 1), "2", options("allow_once", "reject_once")))
+		time.Sleep(24 * time.Hour)
+		const update = `{"method":"session/update","params":{}}` + "\n"
+		w.write(w.agent, update)
+		require.Equal(t, update, w.read(w.toEditor))
+		const cancel = `{"method":"session/cancel","params":{"sessionId":"s1"}}` + "\n"
+		w.write(w.editor, cancel)
+		require.Equal(t, cancel, w.read(w.toUs))
+		require.Equal(t, `{"jsonrpc":"2.0","id":1,"result":{"outcome":{"outcome":"cancelled"}}}`+"\n", w.read(w.toUs))
+		require.Equal(t, 1, w.gate.cancelled)
+		go func() { _, _ = io.Copy(io.Discard, w.toUs) }()
+		w.end()
+		require.Equal(t, 2, w.gate.cancelled)
+	})
+}
+
+// A message that two readers could take for different ones reaches no one.
+func TestAmbiguous(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := connect(t)
+		for _, line := range []string{
+			`{"id":1,"method":"fs/write_text_file","method":"session/update","params":{}}`, `{"method":"x","params":{"a":1,"a":2}}`, "[" + strings.TrimSpace(fmt.Sprintf(permission, "1", "")) + "]",
+			`{"method":"fs/write_text_file"`, "hello", `{"method":7}`, strings.Repeat("[", 1000), "{\"method\":\"\xff\"}",
+		} {
+			w.write(w.agent, line+"\n")
+		}
+		const last = `{"method":"session/update"}` + "\n"
+		w.write(w.agent, last)
+		require.Equal(t, last, w.read(w.toEditor))
+		w.end()
+		require.Equal(t, 8, strings.Count(w.notes.String(), "a message was not passed on: "))
+		require.Empty(t, w.gate.asked)
+	})
+}
