@@ -9,8 +9,9 @@
 //	fs/write_text_file          goes on if the gate approves it, else the agent gets an error
 //	terminal/create             the same
 //
-// and session/set_mode of the editor, which may choose a mode in which the agent does not ask. What an agent does by
-// itself, without a message, is not gated. If this program ends, the agent gets no answer, and so no yes.
+// and session/set_mode and session/set_config_option of the editor, which may choose a mode in which the agent does not
+// ask. What an agent does by itself, without a message, is not gated. If this program ends, the agent gets no answer, and so
+// no yes. Two programs that agree on another version of the protocol are separated: its messages are not known here.
 //
 // Source: agentclientprotocol.com, schema version 1.
 package acp
@@ -48,8 +49,15 @@ type Proxy struct {
 	agent, editor sender
 
 	mu      sync.Mutex
-	waiting map[string]map[int]context.CancelFunc // by the session
-	next    int
+	waiting map[*question]bool
+	began   approval.Raw // the id of the editor's initialize
+}
+
+// question is a message that waits for the gate.
+type question struct {
+	session string
+	id      string // of the message, with the side that sent it
+	cancel  context.CancelFunc
 }
 
 // sender writes whole lines.
@@ -67,7 +75,7 @@ func (s *sender) send(line []byte) error {
 
 // Run passes messages on until one of the two ends its output.
 func (p *Proxy) Run(ctx context.Context, fromEditor io.Reader, toEditor io.Writer, fromAgent io.Reader, toAgent io.WriteCloser) error {
-	p.editor.to, p.agent.to, p.waiting = toEditor, toAgent, map[string]map[int]context.CancelFunc{}
+	p.editor.to, p.agent.to, p.waiting = toEditor, toAgent, map[*question]bool{}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var asks sync.WaitGroup
@@ -93,17 +101,22 @@ type message struct {
 	ID     approval.Raw `json:"id"`
 	Method string       `json:"method"`
 	Params approval.Raw `json:"params"`
+	Result approval.Raw `json:"result"`
+
+	from string // editor or agent
 }
 
 // pass copies lines. For a message that has to be judged, judge returns what to do in the background; the line waits with
 // it, and no other line does.
-func (p *Proxy) pass(ctx context.Context, asks *sync.WaitGroup, from io.Reader, to *sender, judge func(message) func(context.Context, []byte)) error {
+func (p *Proxy) pass(ctx context.Context, asks *sync.WaitGroup, from io.Reader, to *sender, judge func(message) (func(context.Context, []byte), error)) error {
 	r := bufio.NewReaderSize(from, 64<<10)
 	for {
 		line, err := readLine(r)
 		if len(line) > 0 {
 			do, why := p.sort(line, judge)
 			switch {
+			case errors.Is(why, ErrVersion):
+				return why
 			case why != nil:
 				p.note(fmt.Errorf("a message was not passed on: %w", why))
 			case do != nil:
@@ -125,7 +138,7 @@ func (p *Proxy) pass(ctx context.Context, asks *sync.WaitGroup, from io.Reader, 
 
 // sort is what to do about a line; nil: pass it on. One that two readers could read differently, as with a name twice, is
 // not passed on: the other side could take it for a message that has to be judged.
-func (p *Proxy) sort(line []byte, judge func(message) func(context.Context, []byte)) (func(context.Context, []byte), error) {
+func (p *Proxy) sort(line []byte, judge func(message) (func(context.Context, []byte), error)) (func(context.Context, []byte), error) {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return nil, nil
 	}
@@ -136,7 +149,7 @@ func (p *Proxy) sort(line []byte, judge func(message) func(context.Context, []by
 	if err := json.Unmarshal(line, &m); err != nil {
 		return nil, err
 	}
-	return judge(m), nil
+	return judge(m)
 }
 
 func readLine(r *bufio.Reader) (line []byte, err error) {
@@ -152,22 +165,75 @@ func readLine(r *bufio.Reader) (line []byte, err error) {
 	}
 }
 
-func (p *Proxy) ofAgent(m message) func(context.Context, []byte) {
+// ErrVersion says that the editor and the agent speak another version than this program.
+var ErrVersion = errors.New("the agent speaks another version of the Agent Client Protocol than 1, whose messages are not known here")
+
+// drop keeps a line from the other side.
+func drop(context.Context, []byte) {}
+
+func (p *Proxy) ofAgent(m message) (func(context.Context, []byte), error) {
+	m.from = "agent"
 	switch m.Method {
 	case "session/request_permission":
-		return func(ctx context.Context, _ []byte) { p.permission(ctx, m) }
+		return func(ctx context.Context, _ []byte) { p.permission(ctx, m) }, nil
 	case "fs/write_text_file", "terminal/create":
-		return func(ctx context.Context, line []byte) { p.judge(ctx, m, line, &p.editor, &p.agent) }
+		return func(ctx context.Context, line []byte) { p.judge(ctx, m, line, &p.editor, &p.agent) }, nil
+	case "$/cancel_request":
+		return p.cancelRequest(m), nil
+	case "":
+		return nil, p.checkVersion(m)
+	}
+	return nil, nil
+}
+
+func (p *Proxy) ofEditor(m message) (func(context.Context, []byte), error) {
+	m.from = "editor"
+	switch m.Method {
+	case "initialize":
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.began = m.ID
+	case "session/cancel":
+		p.cancel(m)
+	case "session/set_mode", "session/set_config_option":
+		return func(ctx context.Context, line []byte) { p.judge(ctx, m, line, &p.agent, &p.editor) }, nil
+	case "$/cancel_request":
+		return p.cancelRequest(m), nil
+	}
+	return nil, nil
+}
+
+// checkVersion looks at the agent's answer to initialize.
+func (p *Proxy) checkVersion(m message) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.began == nil || !bytes.Equal(p.began, m.ID) {
+		return nil
+	}
+	var result struct {
+		Version *int `json:"protocolVersion"`
+	}
+	if m.Result != nil && (json.Unmarshal(m.Result, &result) != nil || result.Version == nil || *result.Version != 1) {
+		return ErrVersion
 	}
 	return nil
 }
 
-func (p *Proxy) ofEditor(m message) func(context.Context, []byte) {
-	switch m.Method {
-	case "session/cancel":
-		p.cancel(m)
-	case "session/set_mode":
-		return func(ctx context.Context, line []byte) { p.judge(ctx, m, line, &p.agent, &p.editor) }
+// cancelRequest ends the question about a message that its sender has taken back. The other side has not seen it.
+func (p *Proxy) cancelRequest(m message) func(context.Context, []byte) {
+	var of struct {
+		ID approval.Raw `json:"requestId"`
+	}
+	if json.Unmarshal(m.Params, &of) != nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for q := range p.waiting {
+		if q.id == m.from+string(of.ID) {
+			q.cancel()
+			return drop
+		}
 	}
 	return nil
 }
@@ -242,7 +308,7 @@ func (p *Proxy) ask(ctx context.Context, m message, tool string, data approval.R
 		Session string `json:"sessionId"`
 	}
 	_ = json.Unmarshal(m.Params, &of) // without one, it is of none
-	ctx, done := p.begin(ctx, of.Session)
+	ctx, done := p.begin(ctx, of.Session, m)
 	defer done()
 	if data.Kind() != '{' {
 		return errors.New("the message has no object to judge")
@@ -275,21 +341,17 @@ func (p *Proxy) ask(ctx context.Context, m message, tool string, data approval.R
 }
 
 // begin is the context of a question, which ends with the turn of its session.
-func (p *Proxy) begin(ctx context.Context, session string) (context.Context, func()) {
+func (p *Proxy) begin(ctx context.Context, session string, m message) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
+	q := &question{session, m.from + string(m.ID), cancel}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.next
-	p.next++
-	if p.waiting[session] == nil {
-		p.waiting[session] = map[int]context.CancelFunc{}
-	}
-	p.waiting[session][n] = cancel
+	p.waiting[q] = true
 	return ctx, func() {
 		cancel()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		delete(p.waiting[session], n)
+		delete(p.waiting, q)
 	}
 }
 
@@ -303,8 +365,10 @@ func (p *Proxy) cancel(m message) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, cancel := range p.waiting[of.Session] {
-		cancel()
+	for q := range p.waiting {
+		if q.session == of.Session {
+			q.cancel()
+		}
 	}
 }
 

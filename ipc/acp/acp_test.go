@@ -168,6 +168,7 @@ func TestJudged(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":4,"method":"fs/write_text_file","params":{"sessionId":"s1","path":"/p/x","content":"é"}}` + "\n", false, "fs-write_text_file"},
 		{`{"jsonrpc":"2.0", "id":5,"method":"terminal/create","params":{"sessionId":"s1","command":"make"}}` + "\n", false, "terminal-create"},
 		{`{"jsonrpc":"2.0","id":6,"method":"session/set_mode","params":{"sessionId":"s1","modeId":"bypassPermissions"}}` + "\n", true, "session-set_mode"},
+		{`{"jsonrpc":"2.0","id":6,"method":"session/set_config_option","params":{"sessionId":"s1","configId":"mode","value":"yolo"}}` + "\n", true, "session-set_config_option"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := connect(t)
@@ -207,6 +208,38 @@ func TestWaits(t *testing.T) {
 		w.end()
 		require.Equal(t, 2, w.gate.cancelled)
 	})
+}
+
+// An agent may take its question back. Another version of the protocol ends the connection.
+func TestTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := connect(t)
+		w.write(w.agent, fmt.Sprintf(permission, "1", options("allow_once", "reject_once")))
+		synctest.Wait()
+		const other = `{"method":"$/cancel_request","params":{"requestId":2}}` + "\n"
+		w.write(w.agent, other)
+		require.Equal(t, other, w.read(w.toEditor))
+		w.write(w.agent, `{"method":"$/cancel_request","params":{"requestId":1}}`+"\n")
+		require.Equal(t, `{"jsonrpc":"2.0","id":1,"result":{"outcome":{"outcome":"cancelled"}}}`+"\n", w.read(w.toUs))
+		w.end()
+	})
+	for version, same := range map[string]bool{"1": true, "2": false, `"1"`: false, "1.5": false, "null": false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := connect(t)
+			const initialize = `{"id":0,"method":"initialize","params":{"protocolVersion":2}}` + "\n"
+			w.write(w.editor, initialize)
+			require.Equal(t, initialize, w.read(w.toUs))
+			answer := `{"id":0,"result":{"protocolVersion":` + version + "}}\n"
+			w.write(w.agent, answer)
+			if same {
+				require.Equal(t, answer, w.read(w.toEditor))
+				w.end()
+				return
+			}
+			require.ErrorIs(t, <-w.ended, ErrVersion, version)
+			require.NoError(t, w.editor.Close())
+		})
+	}
 }
 
 // A message that two readers could take for different ones reaches no one.
