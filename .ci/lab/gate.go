@@ -69,10 +69,10 @@ var trials = []trial{
 	}},
 	{name: "the hook is ended by SIGTERM", asks: true, while: func(w *setting) error { return w.signal(syscall.SIGTERM) }, want: never, times: 1},
 	{name: "the hook is killed at a random moment", times: 50, want: func(column string, ran int) bool { return ran == 0 || !failsClosed(column) }, while: func(w *setting) error {
-		time.Sleep(rand.N(600 * time.Millisecond))
-		for range 200 {
-			if err := w.signal(syscall.SIGKILL); err == nil {
-				return nil
+		for range 6000 { // until there is one
+			if w.signal(0) == nil {
+				time.Sleep(rand.N(400 * time.Millisecond))
+				return w.signal(syscall.SIGKILL)
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
@@ -176,6 +176,7 @@ func (l *lab) try(a agent, t trial, program string) (ran bool, err error) {
 	cmd.Dir, cmd.Env = w.project, append(w.env(), a.env(w.url)...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
+	killGroup(cmd)
 	if err := cmd.Start(); err != nil {
 		return false, err
 	}

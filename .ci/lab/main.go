@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/permesso-dev/permesso/ipc/hook/model"
@@ -310,6 +311,7 @@ func (l *lab) call(a agent, row row, dir string) (ran bool, err error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = p.project
 	cmd.Env = append([]string{"HOME=" + p.home, "PATH=" + os.Getenv("PATH"), "TERM=xterm-256color", "LAB_KEY=none"}, a.env(p.url)...)
+	killGroup(cmd)
 	out, err := cmd.CombinedOutput()
 	if m.Asked() == 0 {
 		return false, fmt.Errorf("the model was not asked: %v: %s", err, lastLine(out))
@@ -320,6 +322,13 @@ func (l *lab) call(a agent, row row, dir string) (ran bool, err error) {
 	}
 	_, err = os.Stat(effect)
 	return err == nil, nil
+}
+
+// killGroup makes the end of a command's time that of all its processes.
+func killGroup(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
 }
 
 func lastLine(out []byte) string {

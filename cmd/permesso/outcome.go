@@ -72,7 +72,10 @@ func (a *app) printEnd(style chat.Style, s control.Story, r *approval.Response) 
 	if r.Error != nil {
 		fmt.Fprintln(a.Out, "error: "+style.OneLine(s.Asked, *r.Error))
 	}
-	if r.Result.Kind() == '{' {
+	switch {
+	case r.Execution == approval.ExecutionAgent:
+		fmt.Fprintln(a.Out, console.ByAgent)
+	case r.Result.Kind() == '{':
 		fmt.Fprintln(a.Out, "result: "+style.Result(s.Asked, r.Result))
 	}
 }

@@ -136,6 +136,19 @@ func (a Agent) File(scope Scope, home, project string, env func(string) string) 
 	return filepath.Join(home, s.folder, s.file), nil
 }
 
+// Advice is what a person has to know about the hook in this scope, "" if it holds as it is.
+func (a Agent) Advice(scope Scope) string {
+	switch {
+	case a.Name == "claude-code" && scope != Managed:
+		return "a project switches it off by disableAllHooks in its .claude/settings.json, and claude --bare does; with --managed, as root, neither can"
+	case a.Name == "codex":
+		return "Codex skips it, without a word, until you trust it: start codex, type /hooks, and trust it; again after each change"
+	case a.Name == "gemini":
+		return "Gemini CLI runs a call whose hook is killed, and a trusted project can switch it off by hooksConfig"
+	}
+	return ""
+}
+
 // Add returns the settings with this hook for these events, and with no other of ours. Empty settings are an empty object.
 func (a Agent) Add(text []byte, line Line, events []string) ([]byte, error) {
 	e, err := json.Marshal(settingsOf[a.Name].entry(line))

@@ -25,13 +25,14 @@ type hookSettings struct {
 	w        endpoint
 	scopes   map[hook.Scope]*bool
 	events   []string
+	advise   bool // says what does not hold
 	approval time.Duration
 	print    bool
 	yes      bool
 }
 
 func (h *hookCommand) install() *cobra.Command {
-	s := &hookSettings{hookCommand: h}
+	s := &hookSettings{hookCommand: h, advise: true}
 	c := s.command("install AGENT", "Put the hook into the settings of an agent", s.add)
 	c.Flags().StringSliceVar(&s.events, "events", []string{"pretool"}, "when to ask: `pretool` before each call, permission where the agent would ask itself; or both")
 	c.Flags().Var((*console.Duration)(&s.approval), "approval-timeout", "how long a person has for an answer (default 10m); the agent waits 30 s longer")
@@ -132,16 +133,27 @@ func (s *hookSettings) change(ctx context.Context, a hook.Agent, edit func(hook.
 	if backup != "" {
 		said += "; before: " + backup
 	}
-	return s.Print(map[string]any{"file": file, "changed": true, "backup": backup}, said)
+	advice := ""
+	if s.advise {
+		advice = a.Advice(s.scope())
+	}
+	if advice != "" {
+		said += "\nnote: " + advice
+	}
+	return s.Print(map[string]any{"file": file, "changed": true, "backup": backup, "note": advice}, said)
+}
+
+func (s *hookSettings) scope() hook.Scope {
+	for x, on := range s.scopes {
+		if *on {
+			return x
+		}
+	}
+	return hook.User
 }
 
 func (s *hookSettings) file(a hook.Agent) (string, error) {
-	scope := hook.User
-	for x, on := range s.scopes {
-		if *on {
-			scope = x
-		}
-	}
+	scope := s.scope()
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return "", err
@@ -178,7 +190,8 @@ func difference(before, after string) string {
 		if e.Sign == '-' {
 			from = a
 		}
-		fmt.Fprintf(&out, "%c %s\n", e.Sign, console.OneLine(from[e.At]))
+		text := strings.TrimLeft(from[e.At], " ")
+		fmt.Fprintf(&out, "%c %s%s\n", e.Sign, from[e.At][:len(from[e.At])-len(text)], console.OneLine(text))
 	}
 	return out.String()
 }

@@ -156,6 +156,9 @@ func (a *Console) Percent(what string) func(done, total int64) {
 // OneLine keeps file names and contents from looking like another line of output.
 func OneLine(s string) string { return chat.Escape(strings.ReplaceAll(s, "\n", "; ")) }
 
+// ByAgent is the line about an approved call that the agent executes.
+const ByAgent = "execution: by the agent; the gate runs nothing"
+
 // PrintResponse prints the outcome as text. Agents use --json.
 func (a *Console) PrintResponse(r *approval.Response) {
 	by := "policy"
@@ -171,7 +174,10 @@ func (a *Console) PrintResponse(r *approval.Response) {
 			fmt.Fprintf(a.Out, "%s: %s\n", line.name, *line.text)
 		}
 	}
-	if r.Result.Kind() == '{' {
+	switch {
+	case r.Execution == approval.ExecutionAgent:
+		fmt.Fprintln(a.Out, ByAgent)
+	case r.Result.Kind() == '{':
 		fmt.Fprintf(a.Out, "result: %s\n", r.Result)
 	}
 }
