@@ -66,7 +66,7 @@ func TestHookInstall(t *testing.T) {
 	require.Contains(t, out, "note: Codex skips it, without a word, until you trust it")
 	require.FileExists(t, filepath.Join(home, ".codex/hooks.json"))
 	for _, args := range [][]string{
-		{"install", "codex", "--managed"}, {"install", "gemini", "--events", "permission"}, {"install", "someone"}, {"install"},
+		{"install", "gemini", "--events", "permission"}, {"install", "someone"}, {"install"},
 		{"install", "codex", "--user", "--project"}, {"uninstall", "codex"},
 	} {
 		out, err := run(args...)

@@ -31,7 +31,7 @@ type settings struct {
 	variable string           // that names the user's folder instead
 	folder   string           // below the home or the project
 	file     string           // in that folder
-	managed  string           // the system's file; "": this program does not write it
+	managed  string           // the system's file
 	events   []string         // that the hook is for by default
 	permits  []string         // that it is for with --events permission
 	entry    func(Line) entry // of one event
@@ -80,7 +80,7 @@ var settingsOf = map[string]settings{
 		},
 	},
 	"codex": {
-		variable: "CODEX_HOME", folder: ".codex", file: "hooks.json",
+		variable: "CODEX_HOME", folder: ".codex", file: "hooks.json", managed: "/etc/codex/requirements.toml",
 		events: []string{"PreToolUse"}, permits: []string{"PermissionRequest"},
 		entry: func(l Line) entry {
 			return entry{Hooks: []commandEntry{{Type: "command", Command: l.shellWords(), Timeout: int64(l.Timeout / time.Second)}}}
@@ -121,9 +121,6 @@ func (a Agent) File(scope Scope, home, project string, env func(string) string) 
 	s := settingsOf[a.Name]
 	switch scope {
 	case Managed:
-		if s.managed == "" {
-			return "", fmt.Errorf("the managed settings of %s are not written by this version", a.Name)
-		}
 		return s.managed, nil
 	case Project:
 		return filepath.Join(project, s.folder, s.file), nil
@@ -141,6 +138,8 @@ func (a Agent) Advice(scope Scope) string {
 	switch {
 	case a.Name == "claude-code" && scope != Managed:
 		return "a project switches it off by disableAllHooks in its .claude/settings.json, and claude --bare does; with --managed, as root, neither can"
+	case a.Name == "codex" && scope == Managed:
+		return "Codex runs a call whose hook is killed; a project and flags cannot switch this one off"
 	case a.Name == "codex":
 		return "Codex skips it, without a word, until you trust it: start codex, type /hooks, and trust it; again after each change"
 	case a.Name == "gemini":
@@ -149,8 +148,12 @@ func (a Agent) Advice(scope Scope) string {
 	return ""
 }
 
-// Add returns the settings with this hook for these events, and with no other of ours. Empty settings are an empty object.
-func (a Agent) Add(text []byte, line Line, events []string) ([]byte, error) {
+// Add returns the settings of a scope with this hook for these events, and with no other of ours. Empty settings are an
+// empty object.
+func (a Agent) Add(scope Scope, text []byte, line Line, events []string) ([]byte, error) {
+	if a.requires(scope) {
+		return requirements(text, line, events)
+	}
 	e, err := json.Marshal(settingsOf[a.Name].entry(line))
 	if err != nil {
 		return nil, err
@@ -163,8 +166,33 @@ func (a Agent) Add(text []byte, line Line, events []string) ([]byte, error) {
 	}, events)
 }
 
-// Remove returns the settings without our hooks.
-func (a Agent) Remove(text []byte) ([]byte, error) {
+// requires says that the settings of the scope are Codex's requirements.toml.
+func (a Agent) requires(scope Scope) bool { return a.Name == "codex" && scope == Managed }
+
+// mark is in the first line of a file that is all ours.
+const mark = "# Written by: permesso hook install codex --managed\n"
+
+// requirements is Codex's file of the system. One that others have written is theirs to edit.
+func requirements(text []byte, line Line, events []string) ([]byte, error) {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%sallow_managed_hooks_only = true\n\n[features]\nhooks = true\n\n[hooks]\nmanaged_dir = %q\n", mark, filepath.Dir(line.Program))
+	for _, event := range events {
+		fmt.Fprintf(&out, "\n[[hooks.%s]]\n[[hooks.%s.hooks]]\ntype = \"command\"\ncommand = %q\ntimeout = %d\n", event, event, line.shellWords(), int64(line.Timeout/time.Second))
+	}
+	if len(text) > 0 && !bytes.HasPrefix(text, []byte(mark)) {
+		return nil, fmt.Errorf("it has other requirements: add these by hand:\n%s", out.String())
+	}
+	return []byte(out.String()), nil
+}
+
+// Remove returns the settings of a scope without our hooks; empty: the file is not needed any more.
+func (a Agent) Remove(scope Scope, text []byte) ([]byte, error) {
+	if a.requires(scope) {
+		if bytes.HasPrefix(text, []byte(mark)) {
+			return nil, nil
+		}
+		return text, nil
+	}
 	return a.edit(text, func(string) []approval.Raw { return nil }, nil)
 }
 

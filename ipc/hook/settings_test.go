@@ -77,13 +77,13 @@ func TestAdd(t *testing.T) {
 		require.True(t, ok)
 		events, err := a.Events([]string{"pretool"})
 		require.NoError(t, err)
-		got, err := a.Add(nil, line(agent), events)
+		got, err := a.Add(User, nil, line(agent), events)
 		require.NoError(t, err)
 		require.Equal(t, want, string(got))
-		again, err := a.Add(got, line(agent), events)
+		again, err := a.Add(User, got, line(agent), events)
 		require.NoError(t, err)
 		require.Equal(t, want, string(again), "a second time changes nothing")
-		gone, err := a.Remove(got)
+		gone, err := a.Remove(User, got)
 		require.NoError(t, err)
 		require.Equal(t, "{}\n", string(gone))
 	}
@@ -114,14 +114,14 @@ func TestAddKeepsTheRest(t *testing.T) {
   }
 }
 `
-	with, err := a.Add([]byte(others), line("claude-code"), []string{"PreToolUse", "PermissionRequest"})
+	with, err := a.Add(User, []byte(others), line("claude-code"), []string{"PreToolUse", "PermissionRequest"})
 	require.NoError(t, err)
 	require.Contains(t, string(with), `"onFailure": "block"`)
-	changed, err := a.Add(with, Line{Program: "/usr/bin/permesso", Args: []string{"hook", "claude-code"}, Timeout: time.Minute}, []string{"PreToolUse"})
+	changed, err := a.Add(User, with, Line{Program: "/usr/bin/permesso", Args: []string{"hook", "claude-code"}, Timeout: time.Minute}, []string{"PreToolUse"})
 	require.NoError(t, err)
 	require.NotContains(t, string(changed), "/opt/my tools")
 	require.NotContains(t, string(changed), "PermissionRequest")
-	without, err := a.Remove(changed)
+	without, err := a.Remove(User, changed)
 	require.NoError(t, err)
 	require.Equal(t, others, string(without))
 }
@@ -129,7 +129,7 @@ func TestAddKeepsTheRest(t *testing.T) {
 func TestAddRefuses(t *testing.T) {
 	a, _ := AgentNamed("gemini")
 	for _, text := range []string{"[]", "{", "// a comment\n{}", `{"hooks":[]}`, `{"hooks":{"BeforeTool":{}}}`, `{"a":1}x`, `{"a":1,"a":2}`} {
-		_, err := a.Add([]byte(text), line("gemini"), []string{"BeforeTool"})
+		_, err := a.Add(User, []byte(text), line("gemini"), []string{"BeforeTool"})
 		require.Error(t, err, text)
 	}
 	for _, kinds := range [][]string{{}, {"permission"}, {"posttool"}} {
@@ -142,4 +142,20 @@ func TestAddRefuses(t *testing.T) {
 	file, err := c.File(User, "/home/ann", "/p", func(name string) string { return map[string]string{"CODEX_HOME": "/x"}[name] })
 	require.NoError(t, err)
 	require.Equal(t, "/x/hooks.json", file)
+
+	managed, err := c.Add(Managed, nil, line("codex"), []string{"PreToolUse"})
+	require.NoError(t, err)
+	require.Contains(t, string(managed), "[[hooks.PreToolUse.hooks]]\ntype = \"command\"\ncommand = \"'/opt/my tools/permesso' hook codex --timeout 10m30s\"\ntimeout = 630\n")
+	again, err := c.Add(Managed, managed, line("codex"), []string{"PreToolUse"})
+	require.NoError(t, err)
+	require.Equal(t, managed, again)
+	gone, err := c.Remove(Managed, managed)
+	require.NoError(t, err)
+	require.Empty(t, gone)
+	theirs := []byte("[features]\nx = true\n")
+	_, err = c.Add(Managed, theirs, line("codex"), []string{"PreToolUse"})
+	require.ErrorContains(t, err, "add these by hand:\n# Written by")
+	kept, err := c.Remove(Managed, theirs)
+	require.NoError(t, err)
+	require.Equal(t, theirs, kept)
 }

@@ -42,7 +42,7 @@ func (h *hookCommand) install() *cobra.Command {
 
 func (h *hookCommand) uninstall() *cobra.Command {
 	s := &hookSettings{hookCommand: h}
-	return s.command("uninstall AGENT", "Take the hook out of the settings of an agent", func(a hook.Agent, text []byte) ([]byte, error) { return a.Remove(text) })
+	return s.command("uninstall AGENT", "Take the hook out of the settings of an agent", func(a hook.Agent, text []byte) ([]byte, error) { return a.Remove(s.scope(), text) })
 }
 
 func (s *hookSettings) command(use, short string, edit func(hook.Agent, []byte) ([]byte, error)) *cobra.Command {
@@ -88,7 +88,7 @@ func (s *hookSettings) add(a hook.Agent, text []byte) ([]byte, error) {
 	if s.locate != nil && s.workspace != "default" {
 		args = append(args, "--workspace", s.workspace)
 	}
-	return a.Add(text, hook.Line{Program: program, Args: args, Timeout: timeout}, events)
+	return a.Add(s.scope(), text, hook.Line{Program: program, Args: args, Timeout: timeout}, events)
 }
 
 // change shows what an edit changes, asks, keeps a backup, and writes the settings.
@@ -124,6 +124,12 @@ func (s *hookSettings) change(ctx context.Context, a hook.Agent, edit func(hook.
 		return console.Wrap(console.ExitUsage, err, "--yes changes it without a question, --print changes nothing")
 	} else if !yes {
 		return console.Fail(console.ExitRefused, "", "nothing was changed")
+	}
+	if len(after) == 0 {
+		if err := os.Remove(file); err != nil {
+			return err
+		}
+		return s.Print(map[string]any{"file": file, "changed": true, "backup": ""}, "removed "+file)
 	}
 	backup, err := replaceSettings(file, before, after)
 	if err != nil {
@@ -205,7 +211,7 @@ func lines(text string) []string {
 
 // replaceSettings writes the new settings with the mode of the old ones, and keeps those beside it, once.
 func replaceSettings(file string, before, after []byte) (backup string, err error) {
-	mode := fs.FileMode(0o600)
+	mode := fs.FileMode(0o644) // of new ones: those of the system are for every user, and there is no secret in them
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return "", err
 	}
