@@ -99,7 +99,7 @@ func commandRewires(line string) string {
 	}
 	for _, c := range s.Commands {
 		for _, words := range c.Invocations() {
-			if strings.EqualFold(words[0].program(), "permesso") && !(len(words) > 1 && !words[1].Open && asksOnly[words[1].Text]) {
+			if strings.EqualFold(words[0].program(), "permesso") && (len(words) < 2 || words[1].Open || !asksOnly[words[1].Text]) {
 				return "permesso"
 			}
 		}

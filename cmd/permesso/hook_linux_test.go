@@ -62,6 +62,12 @@ func requireDenied(t *testing.T, code int, out, errs string) {
 	require.Regexp(t, `^permesso: [^\n]*\S[^\n]*\n$`, errs)
 }
 
+// requireBytes compares JSON byte for byte.
+func requireBytes(t *testing.T, want, got string) {
+	t.Helper()
+	require.Equal(t, []byte(want), []byte(got))
+}
+
 func hookEvent(t *testing.T, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", "..", "testdata", "hook", name+".json"))
@@ -183,7 +189,7 @@ func TestHookDeniesGarbage(t *testing.T) {
 	require.Empty(t, names)
 	for agent, event := range map[string]string{"claude-code": "PostToolUse", "codex": "Stop", "gemini": "AfterTool"} {
 		code, out, errs := h.hook([]byte(`{"hook_event_name":"`+event+`","tool_name":"Bash"}`), agent).end()
-		require.Equal(t, "", out+errs)
+		require.Empty(t, out+errs)
 		require.Zero(t, code)
 	}
 	for _, args := range [][]string{{}, {"someone"}, {"claude-code", "codex"}, {"claude-code", "--frobnicate"}, {"claude-code", "--timeout", "soon"}, {"claude-code", "--workspace", "../x"}} {
@@ -259,7 +265,7 @@ func TestHookAsksOnce(t *testing.T) {
 	for _, r := range []*hookRun{one, other} {
 		code, out, errs := r.end()
 		require.Zero(t, code, errs)
-		require.Equal(t, `{"decision":"allow"}`+"\n", out)
+		requireBytes(t, `{"decision":"allow"}`+"\n", out)
 	}
 	entries, err := os.ReadDir(h.layout.Responses("default"))
 	require.NoError(t, err)

@@ -2,6 +2,7 @@ package acp
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -92,6 +93,12 @@ func (w *wires) read(from *bufio.Reader) string {
 	return line
 }
 
+// gets requires the next line byte for byte.
+func (w *wires) gets(from *bufio.Reader, want string) {
+	w.t.Helper()
+	require.Equal(w.t, want, w.read(from))
+}
+
 func (w *wires) end() {
 	w.t.Helper()
 	require.NoError(w.t, w.agent.Close())
@@ -119,9 +126,9 @@ func TestPasses(t *testing.T) {
 			"\n", `{"method":"_vendor/extension"}` + "\n", `{"id":3,"method":"fs/read_text_file","params":{"path":"/p"}}` + "\n",
 		} {
 			w.write(w.editor, line)
-			require.Equal(t, line, w.read(w.toUs))
+			w.gets(w.toUs, line)
 			w.write(w.agent, line)
-			require.Equal(t, line, w.read(w.toEditor))
+			w.gets(w.toEditor, line)
 		}
 		w.end()
 		require.Empty(t, w.gate.asked)
@@ -148,9 +155,9 @@ func TestPermission(t *testing.T) {
 				w := connect(t)
 				w.write(w.agent, fmt.Sprintf(permission, id, row.offered))
 				w.gate.answer <- row.yes
-				require.Equal(t, `{"jsonrpc":"2.0","id":`+id+`,"result":{"outcome":`+row.want+"}}\n", w.read(w.toUs), row.offered)
+				w.gets(w.toUs, `{"jsonrpc":"2.0","id":`+id+`,"result":{"outcome":`+row.want+"}}\n")
 				require.Equal(t, "acp-execute", w.gate.asked[0].ToolName)
-				require.Equal(t, `{"toolCallId":"c1","kind":"execute","title":"rm -rf build"}`, string(w.gate.asked[0].RequestData))
+				require.True(t, bytes.Equal([]byte(`{"toolCallId":"c1","kind":"execute","title":"rm -rf build"}`), w.gate.asked[0].RequestData))
 				require.Equal(t, "s1", w.gate.asked[0].SessionID)
 				w.end()
 			})
@@ -178,7 +185,7 @@ func TestJudged(t *testing.T) {
 			}
 			w.write(from, row.line)
 			w.gate.answer <- true
-			require.Equal(t, row.line, w.read(on))
+			w.gets(on, row.line)
 			w.write(from, row.line)
 			w.gate.answer <- false
 			require.Contains(t, w.read(back), `,"error":{"code":-32000,"message":"request `)
@@ -198,11 +205,11 @@ func TestWaits(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		const update = `{"method":"session/update","params":{}}` + "\n"
 		w.write(w.agent, update)
-		require.Equal(t, update, w.read(w.toEditor))
+		w.gets(w.toEditor, update)
 		const cancel = `{"method":"session/cancel","params":{"sessionId":"s1"}}` + "\n"
 		w.write(w.editor, cancel)
-		require.Equal(t, cancel, w.read(w.toUs))
-		require.Equal(t, `{"jsonrpc":"2.0","id":1,"result":{"outcome":{"outcome":"cancelled"}}}`+"\n", w.read(w.toUs))
+		w.gets(w.toUs, cancel)
+		w.gets(w.toUs, `{"jsonrpc":"2.0","id":1,"result":{"outcome":{"outcome":"cancelled"}}}`+"\n")
 		require.Equal(t, 1, w.gate.cancelled)
 		go func() { _, _ = io.Copy(io.Discard, w.toUs) }()
 		w.end()
@@ -218,9 +225,9 @@ func TestTakenBack(t *testing.T) {
 		synctest.Wait()
 		const other = `{"method":"$/cancel_request","params":{"requestId":2}}` + "\n"
 		w.write(w.agent, other)
-		require.Equal(t, other, w.read(w.toEditor))
+		w.gets(w.toEditor, other)
 		w.write(w.agent, `{"method":"$/cancel_request","params":{"requestId":1}}`+"\n")
-		require.Equal(t, `{"jsonrpc":"2.0","id":1,"result":{"outcome":{"outcome":"cancelled"}}}`+"\n", w.read(w.toUs))
+		w.gets(w.toUs, `{"jsonrpc":"2.0","id":1,"result":{"outcome":{"outcome":"cancelled"}}}`+"\n")
 		w.end()
 	})
 	for version, same := range map[string]bool{"1": true, "2": false, `"1"`: false, "1.5": false, "null": false} {
@@ -228,11 +235,11 @@ func TestTakenBack(t *testing.T) {
 			w := connect(t)
 			const initialize = `{"id":0,"method":"initialize","params":{"protocolVersion":2}}` + "\n"
 			w.write(w.editor, initialize)
-			require.Equal(t, initialize, w.read(w.toUs))
+			w.gets(w.toUs, initialize)
 			answer := `{"id":0,"result":{"protocolVersion":` + version + "}}\n"
 			w.write(w.agent, answer)
 			if same {
-				require.Equal(t, answer, w.read(w.toEditor))
+				w.gets(w.toEditor, answer)
 				w.end()
 				return
 			}
@@ -254,7 +261,7 @@ func TestAmbiguous(t *testing.T) {
 		}
 		const last = `{"method":"session/update"}` + "\n"
 		w.write(w.agent, last)
-		require.Equal(t, last, w.read(w.toEditor))
+		w.gets(w.toEditor, last)
 		w.end()
 		require.Equal(t, 8, strings.Count(w.notes.String(), "a message was not passed on: "))
 		require.Empty(t, w.gate.asked)

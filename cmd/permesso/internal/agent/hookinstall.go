@@ -22,7 +22,6 @@ import (
 // hookSettings is one change of an agent's settings.
 type hookSettings struct {
 	*hookCommand
-	w        endpoint
 	scopes   map[hook.Scope]*bool
 	events   []string
 	advise   bool // says what does not hold

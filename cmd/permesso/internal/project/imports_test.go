@@ -112,7 +112,7 @@ var plan = []rule{
 	{"cmd/permesso", []string{allParts, "cmd/permesso/config", agent, console, home, control, sandbox, daemon, doctor, setup, demo, desktop}}, // the only one who knows all
 	{console, []string{allParts}},
 	{agent, []string{"approval", "ipc/acp", "ipc/client", "ipc/hook", "security/receipt", console}}, // no store and no daemon: it runs on every system
-	{"cmd/permesso/client", []string{"approval", "security/receipt", agent, console}},    // the program where the daemon cannot run
+	{"cmd/permesso/client", []string{"approval", "security/receipt", agent, console}},               // the program where the daemon cannot run
 	{home, []string{allParts, "cmd/permesso/config", console}},
 	{control, []string{allParts, "cmd/permesso/config", console, home}},
 	{daemon, []string{allParts, "cmd/permesso/config", console, home, control, sandbox}},

@@ -34,10 +34,10 @@ func TestHookInstall(t *testing.T) {
 	out, err := run("install", "claude-code")
 	require.Error(t, err)
 	require.Contains(t, out, "hint: --yes changes it without a question")
-	require.Equal(t, before, read())
+	requireBytes(t, before, read())
 	printed, err := run("install", "claude-code", "--print")
 	require.NoError(t, err)
-	require.Equal(t, before, read())
+	requireBytes(t, before, read())
 
 	out, err = run("install", "claude-code", "--yes")
 	require.NoError(t, err, out)
@@ -59,15 +59,18 @@ func TestHookInstall(t *testing.T) {
 	require.Contains(t, out, "+             \"timeout\": 3630,\n")
 	out, err = run("uninstall", "claude-code", "--yes")
 	require.NoError(t, err, out)
-	require.Equal(t, before, read())
+	requireBytes(t, before, read())
 
 	out, err = run("install", "codex", "--yes", "--project", "--events", "pretool,permission")
 	require.NoError(t, err, out)
 	require.Contains(t, out, "note: Codex skips it, without a word, until you trust it")
 	require.FileExists(t, filepath.Join(home, ".codex/hooks.json"))
 	for _, args := range [][]string{
-		{"install", "gemini", "--events", "permission"}, {"install", "someone"}, {"install"},
-		{"install", "codex", "--user", "--project"}, {"uninstall", "codex"},
+		{"install", "gemini", "--events", "permission"},
+		{"install", "someone"},
+		{"install"},
+		{"install", "codex", "--user", "--project"},
+		{"uninstall", "codex"},
 	} {
 		out, err := run(args...)
 		require.Error(t, err, args)
