@@ -170,7 +170,7 @@ func (a Agent) Add(scope Scope, text []byte, line Line, events []string) ([]byte
 func (a Agent) requires(scope Scope) bool { return a.Name == "codex" && scope == Managed }
 
 // mark is in the first line of a file that is all ours.
-const mark = "# Written by: permesso hook install codex --managed\n"
+const mark = "# Requirements of Codex, all written by permesso; others are kept if this line is gone.\n"
 
 // requirements is Codex's file of the system. One that others have written is theirs to edit.
 func requirements(text []byte, line Line, events []string) ([]byte, error) {

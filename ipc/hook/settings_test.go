@@ -154,7 +154,7 @@ func TestAddRefuses(t *testing.T) {
 	require.Empty(t, gone)
 	theirs := []byte("[features]\nx = true\n")
 	_, err = c.Add(Managed, theirs, line("codex"), []string{"PreToolUse"})
-	require.ErrorContains(t, err, "add these by hand:\n# Written by")
+	require.ErrorContains(t, err, "add these by hand:\n# Requirements of Codex")
 	kept, err := c.Remove(Managed, theirs)
 	require.NoError(t, err)
 	require.Equal(t, theirs, kept)

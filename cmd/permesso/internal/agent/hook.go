@@ -58,8 +58,12 @@ func (h *hookCommand) ask() *cobra.Command {
 	return c
 }
 
-// gate names the folders of this user's daemon, unless flags or the environment name a gate.
+// gate names the folders of this user's daemon, unless flags or the environment name a gate, or the folders of a sandbox are
+// here.
 func (h *hookCommand) gate(w *endpoint) (err error) {
+	if _, err := os.Stat(w.requests); err == nil {
+		return nil
+	}
 	if h.locate != nil && !w.folders && h.Env("PERMESSO_URL") == "" && h.Env("PERMESSO_REQUESTS") == "" {
 		w.requests, w.responses, err = h.locate(h.workspace)
 	}

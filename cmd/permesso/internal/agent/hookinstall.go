@@ -33,7 +33,7 @@ type hookSettings struct {
 func (h *hookCommand) install() *cobra.Command {
 	s := &hookSettings{hookCommand: h, advise: true}
 	c := s.command("install AGENT", "Put the hook into the settings of an agent", s.add)
-	c.Flags().StringSliceVar(&s.events, "events", []string{"pretool"}, "when to ask: `pretool` before each call, permission where the agent would ask itself; or both")
+	c.Flags().StringSliceVar(&s.events, "events", []string{"pretool"}, "`pretool`: before each call; permission: where the agent would ask; or both")
 	c.Flags().Var((*console.Duration)(&s.approval), "approval-timeout", "how long a person has for an answer (default 10m); the agent waits 30 s longer")
 	h.workspaceFlag(c)
 	return c
