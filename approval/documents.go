@@ -165,6 +165,8 @@ type Pending struct {
 	Offers          []Offer           `json:"offers,omitzero"`        // by scope: session, always
 	Metadata        Raw               `json:"metadata,omitzero"`      // the agent's, verbatim
 	ArgsSubset      []string          `json:"args_subset,omitzero"`   // see Request
+	Editable        string            `json:"editable,omitzero"`      // see Request
+	Subagent        string            `json:"subagent,omitzero"`      // see Request
 }
 
 // Runs is the finished invocation: exactly what an approval of the request starts. The

@@ -21,6 +21,7 @@ type Facts struct {
 	Target     string
 	Trust      Trust // as configured: "" is unstated
 	SessionID  string
+	Subagent   string // the agent's word for its helper that asks; "": none
 	ClientID   string
 	Principal  string              // the approver it is made for; "": any
 	ToolSHA256 string              // of a configured tool

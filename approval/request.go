@@ -25,6 +25,10 @@ const (
 // in a response, that it does and the gate has run nothing.
 const ExecutionAgent = "agent"
 
+// CodeEdit is the code of an approver's answer that has the text to run in place of the one
+// that Request.Editable names. Nothing has run: it is the agent that asks for it, anew.
+const CodeEdit = "7"
+
 // Limits on what an agent may write, in bytes unless noted.
 const (
 	MaxRequestSize = 256 << 10 // default of a workspace's limit
@@ -52,6 +56,8 @@ type Request struct {
 	ExpiresInSec int64    `json:"expires_in_sec"` // 0: the workspace's timeout
 	Options      []string `json:"options"`
 	Execution    string   `json:"execution,omitzero"`   // ExecutionAgent, or "": what the tool's table says
+	Editable     string   `json:"editable,omitzero"`    // a text in request_data; the agent takes code 7 for it
+	Subagent     string   `json:"subagent,omitzero"`    // of the agent's helpers, which one asks; "": none
 	ArgsSubset   []string `json:"args_subset,omitzero"` // without a tool: lists of which a part may be used
 	Metadata     Raw      `json:"metadata,omitzero"`    // an object; carried to the record and the response
 	Proof        Raw      `json:"proof"`
@@ -168,6 +174,8 @@ func (r *Request) validate(id string) error {
 		return errors.New("action_type must be exec_cmd, http_request, write_file, send_message or custom:<name>")
 	case r.Execution != "" && (r.Execution != ExecutionAgent || r.ToolName == "" || r.Type == TypeQuestion):
 		return errors.New("execution must be agent, with a tool_name, or left out")
+	case r.Execution == "" && r.Editable+r.Subagent != "":
+		return errors.New("editable and subagent go only with execution")
 	case r.ExpiresInSec < 0 || r.ExpiresInSec > int64(maxExpiry/time.Second):
 		return fmt.Errorf("expires_in_sec must be 1 to %d, or left out", int64(maxExpiry/time.Second))
 	case r.Resubmits != "" && !ValidID(r.Resubmits):
@@ -188,6 +196,7 @@ func (r *Request) validateText() error {
 		{"title", r.Title, maxTitle},
 		{"preview", r.Preview, maxProse},
 		{"rationale", r.Rationale, maxProse},
+		{"subagent", r.Subagent, maxToolName},
 	} {
 		if len(f.text) > f.max {
 			return fmt.Errorf("%s is longer than %d bytes", f.name, f.max)
@@ -236,6 +245,12 @@ func (r *Request) validateShape() error {
 	}
 	if len(r.Metadata) > maxMetadata {
 		return fmt.Errorf("metadata is longer than %d bytes", maxMetadata)
+	}
+	if r.Editable != "" && !slices.ContainsFunc(codec.FirstFields(r.RequestData), func(f codec.Field) bool {
+		_, isText := f.Text()
+		return f.Name == r.Editable && isText
+	}) {
+		return errors.New("editable must name a text in request_data")
 	}
 	return r.validateSubset()
 }

@@ -65,6 +65,7 @@ type Argument struct {
 	Type     string `json:"type"`              // one of facts.ArgTypes; "" is text
 	Currency string `json:"currency,omitzero"` // of an amount: an argument, or a code such as EUR; "": none
 	Writes   string `json:"writes,omitzero"`   // of a text: the path argument of the file that it replaces; "": none
+	Replaces string `json:"replaces,omitzero"` // of a text: the text argument in whose place it comes; "": none
 	Optional bool   `json:"optional,omitzero"`
 }
 
@@ -182,6 +183,9 @@ func (t Tool) argParts() []string {
 	for _, name := range slices.Sorted(maps.Keys(t.Args)) {
 		a := t.Args[name]
 		ss = append(ss, name, a.Type, a.Currency, a.Writes, strconv.FormatBool(a.Optional))
+		if a.Replaces != "" {
+			ss = append(ss, "replaces", a.Replaces)
+		}
 	}
 	return ss
 }

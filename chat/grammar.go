@@ -34,7 +34,7 @@ type problem uint8
 // The problems. The first is the most general.
 const (
 	notExact    problem = iota // matches no form of the grammar
-	needsText                  // code 4 or 5 without text
+	needsText                  // code 4, 5 or 7 without text
 	takesNoText                // code 1, 2 or 6 with text
 	continues                  // the text behind a digit reads like the rest of a sentence
 	idTooShort                 // fewer than four digits
@@ -61,7 +61,7 @@ type Command struct {
 	Kind    Kind
 	Problem problem // if Kind is Unclear
 	ID      string  // prefix of an id, in lower case
-	Code    string  // "1" to "6"
+	Code    string  // "1" to "7"
 	Option  int     // from 1
 	Text    string
 	ToAgent bool // a Question that ends the request, whatever the facts answer
@@ -226,14 +226,14 @@ func parseQuestion(text string) Command {
 	return Command{Kind: Question, Text: text}
 }
 
-// cutCode cuts a text after its code: a digit from 1 to 6, perhaps full-width, and perhaps with a
+// cutCode cuts a text after its code: a digit from 1 to 7, perhaps full-width, and perhaps with a
 // mark behind it. colon says that whatever follows is meant as text.
 func cutCode(text string) (code, rest string, colon bool) {
 	r, size := utf8.DecodeRuneInString(text)
-	if r >= '１' && r <= '６' {
+	if r >= '１' && r <= '７' {
 		r += '1' - '１'
 	}
-	if r < '1' || r > '6' {
+	if r < '1' || r > '7' {
 		return "", "", false
 	}
 	after := text[size:]
@@ -249,7 +249,7 @@ func cutCode(text string) (code, rest string, colon bool) {
 }
 
 func parseCode(code, rest string, colon bool, c Context) Command {
-	takes := code == "3" || code == "4" || code == "5"
+	takes := code == "3" || code == "4" || code == "5" || code == approval.CodeEdit
 	switch {
 	case !takes && rest != "" && !isPolite(rest, c.Names):
 		return Command{Kind: Unclear, Problem: takesNoText, Code: code}
@@ -257,7 +257,7 @@ func parseCode(code, rest string, colon bool, c Context) Command {
 		return Command{Kind: Menu, Code: code}
 	case rest == "" && code != "3":
 		return Command{Kind: Unclear, Problem: needsText, Code: code}
-	case !colon && (readsOn(rest) || code == "4" && !isPlainNote(rest) || code == "5" && !isChange(rest)):
+	case !colon && (readsOn(rest) || code == "4" && !isPlainNote(rest) || code == "5" && !isChange(rest) || code == approval.CodeEdit):
 		return Command{Kind: Unclear, Problem: continues, Code: code}
 	}
 	return Command{Kind: Menu, Code: code, Text: rest}

@@ -111,7 +111,7 @@ func Format(sentence string, pairs ...string) string {
 func catalog(tag string) *messages { return Messages[messages](tag, "card") }
 
 // choiceMessages are the replies that a card offers, each with its code, but for 2 and 6.
-type choiceMessages struct{ Once, Deny, Note, Change, Ask string }
+type choiceMessages struct{ Once, Deny, Note, Change, Edit, Ask string }
 
 // messages are the sentences of cards and of replies to approvers. Comments about
 // them are in messages/en.toml.

@@ -180,7 +180,7 @@ func (r renderer) blocked(withheld []string) string {
 
 // menu lists the possible codes.
 func (r renderer) menu(blocked bool) []string {
-	lines := []string{r.choices(!blocked)}
+	lines := []string{r.choices(!blocked, r.p.Editable != "")}
 	for _, c := range []struct {
 		code  string
 		scope approval.Scope
@@ -193,7 +193,7 @@ func (r renderer) menu(blocked bool) []string {
 }
 
 // choices are the codes that need no sentence.
-func (w *messages) choices(approve bool) string {
+func (w *messages) choices(approve, edit bool) string {
 	var parts []string
 	for _, c := range []struct {
 		possible bool
@@ -203,6 +203,7 @@ func (w *messages) choices(approve bool) string {
 		{true, w.Choices.Deny},
 		{approve, w.Choices.Note},
 		{true, w.Choices.Change},
+		{edit, w.Choices.Edit},
 		{true, w.Choices.Ask},
 	} {
 		if c.possible {
@@ -214,14 +215,19 @@ func (w *messages) choices(approve bool) string {
 
 // ListsCodes reports whether a line of the menu only lists codes, so that it says nothing that decides.
 func (c Card) ListsCodes(line string) bool {
-	return c.messages != nil && (line == c.messages.choices(true) || line == c.messages.choices(false))
+	return c.messages != nil && slices.Contains(c.messages.allChoices(), line)
 }
 
 // Menus lists the lines of all the menus that cards may have, in a language, but for the
 // sentences of grants.
 func Menus(language string) (lines []string) {
 	w := catalog(language)
-	return []string{w.choices(true), w.choices(false), w.MenuOptions, w.MenuFree}
+	return append(w.allChoices(), w.MenuOptions, w.MenuFree)
+}
+
+// allChoices are the lines that choices can be.
+func (w *messages) allChoices() []string {
+	return []string{w.choices(true, false), w.choices(false, false), w.choices(true, true), w.choices(false, true)}
 }
 
 // Remembers lists how the lines of the menu begin that say what would be remembered, in a

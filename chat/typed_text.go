@@ -5,11 +5,16 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/facts"
 )
 
 // written is a text, and for a text that becomes a file, what changes there.
 func (t typedValue) written(s string) []Line {
+	if before, ok := t.replaced(t.arg, s); ok {
+		return t.fileDiff(true, before, s)
+	}
 	if t.arg.Writes == "" {
 		return t.text(LineText, s)
 	}
@@ -18,6 +23,32 @@ func (t typedValue) written(s string) []Line {
 		return append(t.text(LineText, s), Line{LineWarn, t.Values.FileUnread})
 	}
 	return t.fileDiff(before.Exists, before.Text, s)
+}
+
+// replaced is the text in whose place s comes, if a comparison of lines shows all of it: a last line without a break would
+// not be seen.
+func (r renderer) replaced(a approval.Argument, s string) (before string, ok bool) {
+	if a.Replaces == "" {
+		return "", false
+	}
+	for _, f := range codec.FirstFields(r.p.RequestData) {
+		if f.Name == a.Replaces {
+			before, ok = f.Text()
+		}
+	}
+	return before, ok && strings.HasSuffix(before, "\n") == strings.HasSuffix(s, "\n")
+}
+
+// isReplaced tells an argument that stands in the comparison with the text that replaces it.
+func (r renderer) isReplaced(f codec.Field, all []codec.Field) bool {
+	for _, by := range all {
+		a := r.argument(by)
+		text, isText := by.Text()
+		if _, ok := r.replaced(a, text); ok && isText && a.Type == facts.TypeText && a.Replaces == f.Name {
+			return r.argument(f).Type == facts.TypeText
+		}
+	}
+	return false
 }
 
 // fileDiff shows all lines of the new text. The signs of a diff precede the bar.
@@ -50,7 +81,7 @@ func (t typedValue) fileDiff(exists bool, before, after string) []Line {
 	switch {
 	case after == "":
 		lines = append(lines, Line{LineText, t.Values.EmptyFile})
-	case !strings.HasSuffix(after, "\n"):
+	case t.arg.Replaces == "" && !strings.HasSuffix(after, "\n"):
 		lines = append(lines, Line{LineText, t.Values.NoFinalBreak})
 	}
 	return lines

@@ -16,10 +16,10 @@ type Input struct {
 	Key           approval.Key
 	PendingSHA256 string // digest of the pending that was shown; "": the one on disk
 	Verdict       approval.Verdict
-	Code          string // "1" to "6", "" where no code was used
+	Code          string // "1" to "7", "" where no code was used
 	Scope         approval.Scope
 	Note          string // code 4
-	Override      string // code 5
+	Override      string // code 5, and 7
 	Feedback      string // a reason, or what request_more asks for
 	Text          string // the answer to a question
 	Commands      string // of code 6, at a local entrance: the command pattern to remember; "": the same request
@@ -35,11 +35,11 @@ var codes = map[string]struct {
 }{
 	"1": {approval.Approved, approval.Once}, "2": {approval.Approved, approval.Session}, "3": {verdict: approval.Denied},
 	"4": {approval.Approved, approval.Once}, "5": {verdict: approval.Overridden},
-	"6": {approval.Approved, approval.Always},
+	"6": {approval.Approved, approval.Always}, approval.CodeEdit: {verdict: approval.Overridden},
 }
 
-// ByCode is what code "1" to "6" decides, with its text: the reason of 3, the note
-// of 4, the change of 5. Any other code has no verdict, and Decide refuses it.
+// ByCode is what code "1" to "7" decides, with its text: the reason of 3, the note
+// of 4, the change of 5, the text of 7. Any other code has no verdict, and Decide refuses it.
 func ByCode(code, text string) Input {
 	a := Input{Code: code, Verdict: codes[code].verdict, Scope: codes[code].scope}
 	switch code {
@@ -47,7 +47,7 @@ func ByCode(code, text string) Input {
 		a.Feedback = text
 	case "4":
 		a.Note = text
-	case "5":
+	case "5", approval.CodeEdit:
 		a.Override = text
 	}
 	return a

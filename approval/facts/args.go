@@ -86,6 +86,56 @@ func ReleaseArgs(actionType string) map[string]approval.Argument {
 	return args
 }
 
+// AgentArgs gives the types of the arguments of a call that the agent itself executes, and that no table declares so: those
+// that the tool declares, and of the others what their names usually hold, if they do. A call is asked whatever they are.
+func AgentArgs(t approval.Tool, data approval.Raw) map[string]approval.Argument {
+	args := maps.Clone(t.Args)
+	if args == nil {
+		args = map[string]approval.Argument{}
+	}
+	fields := map[string]codec.Field{}
+	for _, f := range codec.FirstFields(data) {
+		fields[f.Name] = f
+	}
+	for name, f := range fields {
+		if _, declared := args[name]; declared {
+			continue
+		}
+		a, usual := agentArgs[name]
+		if text, _ := f.Text(); a.Type == TypeCommand && strings.HasPrefix(strings.TrimSpace(text), "*** Begin Patch") {
+			a.Type = TypeDiff
+		}
+		if _, there := fields[a.Writes]; a.Writes != "" && !there {
+			a.Writes = ""
+		}
+		if _, there := fields[a.Replaces]; a.Replaces != "" && !there {
+			a.Replaces = ""
+		}
+		a.Optional = true
+		if usual && fits(a, f.Value) {
+			args[name] = a
+		}
+	}
+	return args
+}
+
+// agentArgs are names that agents commonly use.
+var agentArgs = map[string]approval.Argument{
+	"command": {Type: TypeCommand}, "url": {Type: TypeURL}, "cwd": {Type: TypePath}, "files": {Type: TypePath},
+	"file_path": {Type: TypePath}, "notebook_path": {Type: TypePath}, "path": {Type: TypePath}, "dir_path": {Type: TypePath},
+	"content": {Type: TypeText, Writes: "file_path"}, "old_string": {Type: TypeText}, "new_string": {Type: TypeText, Replaces: "old_string"},
+}
+
+func fits(a approval.Argument, v approval.Raw) bool {
+	i := slices.IndexFunc(argTypes[:], func(t struct {
+		name, code string
+		fits       func(approval.Raw) bool
+	}) bool {
+		return t.name == a.Type
+	})
+	return i >= 0 && argTypes[i].fits(v)
+}
+
 // Arguments are those that a tool takes: the declared ones, else the names in its
 // templates, as text.
 func Arguments(t approval.Tool) map[string]approval.Argument {

@@ -4,45 +4,47 @@ import (
 	"cmp"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
 )
 
-// rewiring are the files that decide who is asked about later calls: the settings of agents, in which their hooks stand,
+// rewirers are the files that decide who is asked about later calls: the settings of agents, in which their hooks stand,
 // what shells and git start by themselves, and the gate's own. Letters of either case: some systems find both.
-var rewiring = regexp.MustCompile(`(?i)(^|/)(` + strings.Join([]string{
+var rewirers = regexp.MustCompile(`(?i)(^|/)(` + strings.Join([]string{
 	`\.claude/(settings[^/]*\.json|hooks|plugins|agents)(/|$)`, `\.claude\.json$`, `\.codex(/|$)`, `\.gemini/(settings[^/]*\.json|extensions|policies)(/|$)`,
 	`\.cursor/(hooks|mcp)\.json$`, `\.github/hooks(/|$)`, `\.mcp\.json$`, `\.vscode/(settings|mcp|tasks)\.json$`, `\.opencode(/|$)`, `opencode\.jsonc?$`,
 	`\.(bash|zsh|ksh|csh|tcsh)rc$`, `\.(profile|bash_profile|bash_login|bash_logout|zshenv|zprofile|zlogin|zlogout|login|inputrc|envrc|pam_environment)$`,
 	`\.config/(fish|environment\.d|systemd|autostart)(/|$)`, `\.git/(hooks|config)(/|$)`, `\.gitconfig$`, `\.config/git(/|$)`, `\.ssh(/|$)`,
 	`etc/(profile|profile\.d|bash\.bashrc|zsh|environment|crontab|cron\.[a-z]+)(/|$)`, `etc/(claude-code|codex|gemini-cli|permesso)(/|$)`,
-	`permesso\.toml$`, `\.config/permesso(/|$)`, `\.local/state/permesso(/|$)`, `(lib|run)/permesso(/|$)`, `permesso\.sock$`,
+	`permesso\.toml$`, `\.config/permesso(/|$)`, `\.local/state/permesso(-hooks)?(/|$)`, `(lib|run)/permesso(/|$)`, `permesso\.sock$`,
 }, "|") + `)`)
 
 // asksOnly are the commands of the gate that an agent is there to use.
 var asksOnly = setOf("request wait cancel hook")
 
 // Rewires is the part of a call that would change who is asked about later ones, "" if none is known. reads says that its
-// paths are only read. Of an argument that is not declared each text is taken for a path and for a command.
-func Rewires(args map[string]approval.Argument, data approval.Raw, reads bool) string {
+// paths are only read; own are the places of this gate, which are not for reading either. Of an argument that is not declared each text is taken for a path and for a command.
+func Rewires(args map[string]approval.Argument, data approval.Raw, reads bool, own []string) string {
 	fields, err := codec.Fields(data)
 	if err != nil {
 		return ""
 	}
+	r := rewiring{own}
 	for _, f := range fields {
 		a, declared := args[f.Name]
 		for _, text := range allTexts(f.Value) {
 			part := ""
 			switch {
 			case a.Type == TypeCommand:
-				part = commandRewires(text)
-			case a.Type == TypePath && !reads:
-				part = pathRewires(text)
+				part = r.command(text)
+			case a.Type == TypePath && (!reads || r.isOwn(text)):
+				part = r.path(text)
 			case !declared && !strings.Contains(text, "\n"):
-				if part = pathRewires(text); part == "" {
-					part = commandRewires(text)
+				if part = r.path(text); part == "" {
+					part = r.command(text)
 				}
 			}
 			if part != "" {
@@ -79,19 +81,26 @@ func allTexts(v approval.Raw) (all []string) {
 	return all
 }
 
-func pathRewires(text string) string {
-	if rewiring.MatchString(path.Clean(text)) {
+// rewiring knows the places of this gate: its folder, its configuration.
+type rewiring struct{ own []string }
+
+func (r rewiring) isOwn(text string) bool {
+	return slices.ContainsFunc(r.own, func(place string) bool { return strings.HasPrefix(path.Clean(text)+"/", place+"/") })
+}
+
+func (r rewiring) path(text string) string {
+	if rewirers.MatchString(path.Clean(text)) || r.isOwn(text) {
 		return text
 	}
 	return ""
 }
 
 // commandRewires looks at every word: which of them a program writes to, only the program knows.
-func commandRewires(line string) string {
+func (r rewiring) command(line string) string {
 	s, err := ParseCommand(line)
 	if err != nil || s.Unread {
 		for _, word := range strings.Fields(line) {
-			if part := wordRewires(word); part != "" || strings.EqualFold(path.Base(word), "permesso") {
+			if part := r.word(word); part != "" || strings.EqualFold(path.Base(word), "permesso") {
 				return cmp.Or(part, word)
 			}
 		}
@@ -104,11 +113,11 @@ func commandRewires(line string) string {
 			}
 		}
 		words := c.Words
-		for _, r := range c.Redirects {
-			words = append(words[:len(words):len(words)], r.To)
+		for _, redirect := range c.Redirects {
+			words = append(words[:len(words):len(words)], redirect.To)
 		}
 		for _, w := range append(words[:len(words):len(words)], c.Assigns...) {
-			if part := wordRewires(w.Text); part != "" {
+			if part := r.word(w.Text); part != "" {
 				return part
 			}
 		}
@@ -117,9 +126,9 @@ func commandRewires(line string) string {
 }
 
 // wordRewires looks for a file in a word, also behind = or : or quotes.
-func wordRewires(word string) string {
+func (r rewiring) word(word string) string {
 	for _, part := range strings.FieldsFunc(word, func(r rune) bool { return strings.ContainsRune("=:,;'\"()<>|&{}", r) }) {
-		if pathRewires(part) != "" {
+		if r.path(part) != "" {
 			return part
 		}
 	}

@@ -15,7 +15,7 @@ func TestRewires(t *testing.T) {
 	rewires := func(name, value string, reads bool) string {
 		b, err := json.Marshal(map[string]string{name: value})
 		require.NoError(t, err)
-		return Rewires(args, b, reads)
+		return Rewires(args, b, reads, []string{"/srv/gate"})
 	}
 	for _, file := range []string{
 		"/home/ann/.claude/settings.json", ".claude/settings.local.json", "~/.codex/config.toml", "a/../.codex/hooks.json", ".gemini/settings.json",
@@ -31,6 +31,9 @@ func TestRewires(t *testing.T) {
 			require.NotEmpty(t, rewires("command", line, false), line)
 		}
 	}
+	require.Equal(t, "/srv/gate/keys/mac", rewires("file_path", "/srv/gate/keys/mac", true), "also read")
+	require.NotEmpty(t, rewires("command", "ls /srv/x/../gate", false))
+	require.Empty(t, rewires("command", "ls /srv/gates", false))
 	for _, line := range []string{
 		"permesso approve a7f3", "/usr/local/bin/permesso deny a7f3", "sudo permesso config edit", "env A=b permesso pause", "permesso", "permesso $X", "PERMESSO grants",
 		"sh -c 'permesso approve a'", "echo a | xargs permesso approve", "permesso --home x request y", "( permesso resume )", "echo $(permesso approve x)", "x=.bashrc; echo a > ~/$x",

@@ -48,7 +48,7 @@ func cannotRun(host Host, t approval.Tool) approval.Reason {
 func (g *Gate) addHostFacts(p *approval.Pending, ws approval.Workspace, t approval.Tool) {
 	p.OwnDomains = ws.OwnDomains
 	p.ObjectSize = g.objectSize(t, p.RequestData)
-	p.Before = g.fileBefore(t, p.RequestData)
+	p.Before = g.fileBefore(t.Handler, p.Runs.Args, p.RequestData)
 }
 
 // objectSize is the size of the argument that the tool's Size names: the bytes of a path's
@@ -77,18 +77,18 @@ func (g *Gate) objectSize(t approval.Tool, data approval.Raw) *int64 {
 }
 
 // fileBefore is the file that the first argument with Writes would replace.
-func (g *Gate) fileBefore(t approval.Tool, data approval.Raw) *approval.FileBefore {
+func (g *Gate) fileBefore(h approval.Handler, args map[string]approval.Argument, data approval.Raw) *approval.FileBefore {
 	if g.Host == nil {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.Args)) {
-		to := t.Args[name].Writes
+	for _, name := range slices.Sorted(maps.Keys(args)) {
+		to := args[name].Writes
 		if _, given := argument(data, name); to == "" || !given {
 			continue
 		}
 		f, _ := argument(data, to)
 		text, _ := f.Text()
-		path, known := pathOnHost(t.Handler, to, text)
+		path, known := pathOnHost(h, to, text)
 		if !known {
 			return nil
 		}
@@ -117,10 +117,13 @@ func argument(data approval.Raw, name string) (f codec.Field, ok bool) {
 	return fields[i], true
 }
 
-// pathOnHost is the file that a path means to a command, in its working folder. known is
-// false where that is not certain: another handler than a command, no fixed folder, or a
-// command that gets the path as a part of something longer.
+// pathOnHost is the file that a path means to a command, in its working folder, or to an
+// agent that runs on this host. known is false where that is not certain: another handler, no
+// fixed folder, or a command that gets the path as a part of something longer.
 func pathOnHost(h approval.Handler, name, path string) (file string, known bool) {
+	if h.Kind == approval.HandlerAgent {
+		return path, filepath.IsAbs(path)
+	}
 	if h.Kind != approval.HandlerCommand || path == "" || !isWhole(h.Argv, name) {
 		return "", false
 	}

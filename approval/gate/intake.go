@@ -106,7 +106,7 @@ func (ev *evaluation) fill(settings Settings, r *approval.Request) (why approval
 		return facts.UnknownTool(r.ToolName, settings.ToolNames())
 	case !ev.known:
 		ev.tool = approval.AgentTool(r.ToolName)
-		ev.runs = unlisted(ev.tool)
+		ev.runs = unlisted(ev.tool, r.RequestData)
 	case byAgent && !ev.tool.ByAgent():
 		return approval.Because("tool_on_host", "tool", r.ToolName)
 	default:
@@ -120,13 +120,13 @@ func (ev *evaluation) fill(settings Settings, r *approval.Request) (why approval
 func fill(tool approval.Tool, data approval.Raw) (approval.Runs, approval.Reason) {
 	runs, why := facts.Fill(tool, data)
 	if !why.IsZero() && tool.ByAgent() {
-		return unlisted(tool), approval.Reason{}
+		return unlisted(tool, data), approval.Reason{}
 	}
 	return runs, why
 }
 
-func unlisted(tool approval.Tool) approval.Runs {
-	return approval.Runs{Kind: tool.Handler.Kind, Args: tool.Args, Unlisted: true}
+func unlisted(tool approval.Tool, data approval.Raw) approval.Runs {
+	return approval.Runs{Kind: tool.Handler.Kind, Args: facts.AgentArgs(tool, data), Unlisted: true}
 }
 
 func malformedText(s *state) string {
@@ -258,6 +258,7 @@ func (g *Gate) newPending(s *state, ev evaluation, short string) *approval.Pendi
 		Agent:           approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
 		Options:         r.Options, Resubmits: r.Resubmits, Proof: r.Proof, Facts: f.Evidence,
 		Runs: ev.runs, SummaryParts: facts.Parts(tool.Summary), Metadata: r.Metadata, ArgsSubset: r.ArgsSubset,
+		Editable: r.Editable, Subagent: r.Subagent,
 	}
 	p.ToolSHA256, p.Offers = f.ToolSHA256, ev.policy.Offers(f, ev.ruling)
 	if p.Reversibility == "" {
@@ -436,7 +437,7 @@ func (ev *evaluation) factsFrom(settings Settings, from submit.Origin, r *approv
 		RequestID: r.RequestID, Workspace: ws.Name, Autonomy: autonomy(ws, r.SessionID),
 		Tool: r.ToolName, KnownTool: ev.known, ByAgent: tool.ByAgent(), Unlisted: ev.runs.Unlisted, ActionType: actionType(r, tool),
 		Target:    facts.Expand(tool.Target, r.RequestData),
-		SessionID: r.SessionID, ClientID: from.Client(ws.Name), Principal: ws.Principal, Args: r.RequestData,
+		SessionID: r.SessionID, Subagent: r.Subagent, ClientID: from.Client(ws.Name), Principal: ws.Principal, Args: r.RequestData,
 		Agent:    approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale},
 		Question: r.Type == approval.TypeQuestion, Evidence: facts.Of(tool, r, settings.Provers(), now), Now: now,
 	}
@@ -453,6 +454,9 @@ func addConfigured(f *approval.Facts, ws approval.Workspace, tool approval.Tool)
 	}
 	if f.KnownTool || f.Unlisted {
 		f.ToolSHA256, f.Declared, f.Secrets = tool.SHA256(), facts.Arguments(tool), tool.Secrets
+	}
+	if f.Unlisted {
+		f.Declared = facts.AgentArgs(tool, f.Args)
 	}
 }
 

@@ -122,6 +122,9 @@ func (d *Decider) checkApplicable(a decide.Input, p *approval.Pending) error {
 		if a.Override == "" {
 			return no("the override is empty: write the change")
 		}
+		if a.Code == approval.CodeEdit && p.Editable == "" {
+			return no("the agent takes no other text for this request: answer with 5 and what it should do")
+		}
 	case approval.RequestMore:
 		if a.Feedback == "" {
 			return no("the feedback is empty: write your question")
@@ -170,7 +173,7 @@ func contradiction(a decide.Input) string {
 	approved := a.Verdict == approval.Approved
 	switch {
 	case coded && code.Verdict == "":
-		return "the code must be 1 to 6"
+		return "the code must be 1 to 7"
 	case coded && (code.Verdict != a.Verdict || a.Scope != "" && a.Scope != code.Scope):
 		return "the code, the verdict and the scope contradict each other"
 	case a.Scope != "" && !approved, !slices.Contains([]approval.Scope{"", approval.Once, approval.Session, approval.Always}, a.Scope):
@@ -178,7 +181,7 @@ func contradiction(a decide.Input) string {
 	case a.Note != "" && !approved:
 		return "only an approval has a note"
 	case a.Override != "" && a.Verdict != approval.Overridden:
-		return "only code 5 has a change"
+		return "only codes 5 and 7 have a change"
 	case a.Text != "" && a.Verdict != approval.Answered:
 		return "only a question has an answer"
 	case a.Feedback != "" && a.Verdict != approval.Denied && a.Verdict != approval.RequestMore:

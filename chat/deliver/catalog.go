@@ -7,9 +7,9 @@ import (
 
 // catalog holds the texts of the engine. Comments about them are in chat/messages/en.toml.
 type catalog struct {
-	Once, Deny                string
-	Note, Change, Ask, Answer string
-	ShowAll, Undo, Why        string
+	Once, Deny                      string
+	Note, Change, Edit, Ask, Answer string
+	ShowAll, Undo, Why              string
 
 	LongMenu       string
 	SayMore        string

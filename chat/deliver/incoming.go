@@ -202,7 +202,7 @@ func (w *incomingText) handleReply(ctx context.Context, at messageRef) {
 	w.person.Name = name // which may stand below the reply
 	text := w.text
 	switch at.verb {
-	case "4", "5":
+	case "4", "5", approval.CodeEdit:
 		text = at.verb + ": " + text
 	case "?":
 		text = "? " + strings.TrimLeft(text, "? ")
@@ -229,7 +229,7 @@ func textApproves(text string, p *approval.Pending) bool {
 		return false // the answers are on the card, or are the user's own words
 	}
 	c := chat.Message{Text: text, Card: &approval.StoredPending{Pending: p}}.Command()
-	return c.Kind == chat.Approve || c.Kind == chat.Menu && c.Code != "3" && c.Code != "5"
+	return c.Kind == chat.Approve || c.Kind == chat.Menu && c.Code != "3" && c.Code != "5" && c.Code != approval.CodeEdit
 }
 
 // handleCommand handles a text that is no reply to a card.

@@ -131,7 +131,7 @@ func (p renderer) buttons(w *approval.Pending, nonces map[string]string, whole b
 		rows = append(rows, row(verbSay, p.Answer))
 	default:
 		rows = append(rows, row("1", p.Once), row("2", p.offer(w, approval.Session)), row("6", p.offer(w, approval.Always)))
-		rows = append(rows, row("4", p.Note, "5", p.Change))
+		rows = append(rows, row("4", p.Note, "5", p.Change), row(approval.CodeEdit, p.Edit))
 	}
 	rows = append(rows, row("3", p.Deny, "?", p.Ask, verbWhy, p.Why))
 	return slices.DeleteFunc(rows, func(r []Button) bool { return len(r) == 0 })
@@ -155,6 +155,9 @@ func verbs(w *approval.Pending) []string {
 		return append(all, verbSay)
 	}
 	all = append(all, "1", "4", "5", verbWhy, verbUndo)
+	if w.Editable != "" {
+		all = append(all, approval.CodeEdit)
+	}
 	if grant.WhyNot(w, approval.Session).IsZero() {
 		all = append(all, "2")
 	}

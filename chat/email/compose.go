@@ -229,16 +229,19 @@ func (m *cardMail) codes(approvable bool) []code {
 	if s := m.style.Offer(m.pending, approval.Always); s != "" {
 		always = "6 " + s
 	}
-	return m.texts.codeLines(approvable, session, always)
+	return m.texts.codeLines(approvable, m.pending.Editable != "", session, always)
 }
 
 // codeLines are the lines of the codes. The sentences of 2 and 6 are empty if they are not possible.
-func (w *catalog) codeLines(approvable bool, session, always string) (all []code) {
-	c := w.Codes
+func (w *catalog) codeLines(approvable, editable bool, session, always string) (all []code) {
+	c, edit := w.Codes, ""
+	if editable {
+		edit = w.Codes.Edit
+	}
 	for _, l := range []struct {
 		line string
 		runs bool
-	}{{c.Once, true}, {session, true}, {c.Deny, false}, {c.Note, true}, {c.Change, false}, {always, true}, {c.Ask, false}} {
+	}{{c.Once, true}, {session, true}, {c.Deny, false}, {c.Note, true}, {c.Change, false}, {edit, false}, {always, true}, {c.Ask, false}} {
 		if l.line == "" || l.runs && !approvable {
 			continue
 		}

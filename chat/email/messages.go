@@ -31,6 +31,6 @@ type catalog struct {
 
 type buttonTexts struct{ Approve, Deny, Hint string }
 
-type codeTexts struct{ Once, Deny, Note, Change, Ask, Runs, RunsNothing string }
+type codeTexts struct{ Once, Deny, Note, Change, Edit, Ask, Runs, RunsNothing string }
 
 func textsFor(language string) *catalog { return chat.Messages[catalog](language, "email") }

@@ -33,8 +33,10 @@ var ownCardWords = sync.OnceValue(func() *cardWords {
 		for _, l := range chat.Menus(lang) {
 			c.menus = append(c.menus, wordsOf(l))
 		}
-		for _, l := range menuOf(textsFor(lang).codeLines(true, "", "")) {
-			c.menus = append(c.menus, wordsOf(l))
+		for _, editable := range []bool{false, true} {
+			for _, l := range menuOf(textsFor(lang).codeLines(true, editable, "", "")) {
+				c.menus = append(c.menus, wordsOf(l))
+			}
 		}
 		for _, l := range chat.Remembers(lang) {
 			c.gives = append(c.gives, normalize(l))
@@ -124,7 +126,7 @@ func (c *cardWords) isMenu(words []string, norm string) bool {
 			if len(words) > len(menu)-i || !slices.Equal(menu[i:i+len(words)], words) {
 				continue
 			}
-			if len(words) > 2 || strings.ContainsAny(norm, "<>·•|") || words[0] == "4" || words[0] == "5" {
+			if len(words) > 2 || strings.ContainsAny(norm, "<>·•|") || slices.Contains([]string{"4", "5", approval.CodeEdit}, words[0]) {
 				return true
 			}
 		}

@@ -10,7 +10,7 @@ type messages struct {
 	DecidedBy, Gone, Changed, Loading              string
 	Position, ReadOn, ReadOnShort, Wait, NoRequest string
 	Confirm, AskAgent, Text                        string
-	Reason, Note, Change, Question, Answer         string
+	Reason, Note, Change, Edit, Question, Answer   string
 	Silent, TooSmall                               string
 	NoGrant, Copied, FilterLabel, NoMatch          string
 	Place, Unchangeable                            string

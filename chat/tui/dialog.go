@@ -7,6 +7,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
 )
 
@@ -142,6 +143,13 @@ func (m *model) noteDialog() *dialog {
 	change := m.textDialog(m.Change, func(text string) chat.Command { return chat.Command{Kind: chat.Menu, Code: "5", Text: text} })
 	note.name, change.name = m.Scopes["note"], m.Scopes["change"]
 	note.other, change.other = change, note
+	if m.card != nil && m.card.stored.Pending.Editable != "" {
+		edit := m.textDialog(m.Edit, func(text string) chat.Command {
+			return chat.Command{Kind: chat.Menu, Code: approval.CodeEdit, Text: text}
+		})
+		edit.name = m.Scopes["edit"]
+		change.other, edit.other = edit, note
+	}
 	return note
 }
 

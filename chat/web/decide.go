@@ -58,7 +58,7 @@ func (a decisionForm) message() (text string, kind chat.Kind) {
 	switch a.code {
 	case "1", "2", "6":
 		return a.code, chat.Menu
-	case "3", "4", "5":
+	case "3", "4", "5", approval.CodeEdit:
 		return strings.TrimSpace(a.code + ": " + a.text), chat.Menu
 	case "?":
 		if a.confirmed {

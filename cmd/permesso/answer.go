@@ -46,14 +46,20 @@ func (a *app) answerCmd() *cobra.Command {
 
 func (a *app) changeCmd() *cobra.Command {
 	var r replying
-	return a.replyCmd("change ID TEXT", "Run nothing, and tell the agent what to do instead", &r, func(text string) {
+	run := false
+	c := a.replyCmd("change ID TEXT", "Run nothing, and tell the agent what to do instead", &r, func(text string) {
 		r.compose = func(_ chat.Style, w *approval.StoredPending) (in decide.Input, question string, err error) {
 			if w.Pending.Type == approval.TypeQuestion {
 				return in, "", console.Fail(console.ExitRefused, "permesso answer "+r.id+" TEXT", "%s is a question: it has an answer, not a change", r.id)
 			}
+			if run {
+				return decide.ByCode(approval.CodeEdit, text), "Let the agent ask for " + chat.Quote(text) + " instead? Nothing runs before you approve that.", nil
+			}
 			return decide.ByCode("5", text), "Send the agent the change " + chat.Quote(text) + "? Nothing runs.", nil
 		}
 	})
+	c.Flags().BoolVar(&run, "run", false, "TEXT is the command to run instead, which is asked anew")
+	return c
 }
 
 func (a *app) askCmd() *cobra.Command {

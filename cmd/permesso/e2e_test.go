@@ -147,7 +147,7 @@ func newRig(t testing.TB, ws, config string) *rig {
 func (h *rig) command(args ...string) *osexec.Cmd {
 	args = withSeen(h.layout, args)
 	cmd := osexec.Command(program(h.t, h.plain || isSequential(args)), append([]string{"--config", h.config, "--home", h.layout.Home}, args...)...)
-	cmd.Dir, cmd.Env = h.dir, append(os.Environ(), raceExitsFast)
+	cmd.Dir, cmd.Env = h.dir, append(os.Environ(), raceExitsFast, "XDG_STATE_HOME="+filepath.Join(h.dir, "state"))
 	return cmd
 }
 

@@ -23,7 +23,7 @@ approval_timeout = "1h"
 [tools.Bash]
 trust = false
 handler = { kind = "agent" }
-args = { command = "command", description = "text", timeout = { type = "number", optional = true } }
+args = { command = "command", cwd = "path", description = "text", timeout = { type = "number", optional = true } }
 [tools.on_host]
 trust = false
 handler = { kind = "command", argv = ["/bin/true"] }

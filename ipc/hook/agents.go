@@ -4,15 +4,33 @@ import (
 	"slices"
 	"time"
 
+	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 // Agent is a program with hooks. A new one is a row here, and its fixtures.
 type Agent struct {
 	Name    string
-	timeout time.Duration   // its default for a hook
-	asks    map[string]form // by the name of the event
-	informs map[string]bool // events before which nothing is decided
+	timeout time.Duration              // its default for a hook
+	parse   func([]byte) (Call, error) // its form of an event; nil: that of Claude Code, which Codex and Gemini CLI share
+	asks    map[string]reply           // by the name of the event
+	informs map[string]bool            // events before which nothing is decided
+	tools   map[string]shape           // what is known of its tools
+
+	deferral func(c Call, reason string) []byte // ends the agent until the decision; nil: it cannot
+}
+
+func (a Agent) read(event []byte) (Call, error) {
+	if a.parse != nil {
+		return a.parse(event)
+	}
+	return parse(event)
+}
+
+// reply is how an event is answered.
+type reply struct {
+	form  form
+	edits bool // the answer can carry a call as a person has written it
 }
 
 // form is what standard output gets for an approved call; nil: nothing. It has only members that the agent knows: an
@@ -22,22 +40,46 @@ type form func(Verdict) []byte
 var agents = []Agent{
 	{
 		Name: "claude-code", timeout: 10 * time.Minute,
-		asks: map[string]form{"PreToolUse": claudePreTool, "PermissionRequest": permission},
+		asks: map[string]reply{"PreToolUse": {claudePreTool, true}, "PermissionRequest": {permission, true}},
 		informs: events("PostToolUse", "PostToolUseFailure", "Notification", "UserPromptSubmit", "Stop", "SubagentStart", "SubagentStop",
 			"PreCompact", "SessionStart", "SessionEnd", "PermissionDenied"),
+		deferral: claudeDefer,
+		tools: map[string]shape{
+			"Bash": shell, "Monitor": shell, "Read": file, "Write": file, "Edit": file, "MultiEdit": file,
+			"NotebookEdit": {files: []string{"notebook_path"}},
+			"Glob":         {files: []string{"path"}, globs: []string{"pattern"}},
+			"Grep":         {files: []string{"path"}, globs: []string{"glob"}},
+			"LS":           {files: []string{"path"}},
+			"WebFetch":     {edit: "url"}, "WebSearch": {edit: "query"},
+		},
 	},
 	{
 		Name: "codex", timeout: 10 * time.Minute,
-		asks:    map[string]form{"PreToolUse": nothing, "PermissionRequest": permission}, // allow goes only with updatedInput
+		asks:    map[string]reply{"PreToolUse": {codexPreTool, true}, "PermissionRequest": {permission, false}},
 		informs: events("PostToolUse", "UserPromptSubmit", "Stop", "SessionStart", "PreCompact", "PostCompact", "SubagentStart", "SubagentStop"),
+		tools:   map[string]shape{"Bash": shell, "apply_patch": {patch: "command"}, "view_image": {files: []string{"path"}}},
 	},
 	{
 		Name: "gemini", timeout: time.Minute,
-		asks: map[string]form{"BeforeTool": geminiBeforeTool},
+		asks: map[string]reply{"BeforeTool": {geminiBeforeTool, true}},
 		informs: events("AfterTool", "BeforeAgent", "AfterAgent", "BeforeModel", "AfterModel", "BeforeToolSelection", "Notification",
 			"SessionStart", "SessionEnd", "PreCompress"),
+		tools: map[string]shape{
+			"run_shell_command": {shell: true, folder: "dir_path", edit: "command"},
+			"read_file":         file, "write_file": file, "replace": file,
+			"list_directory":  {files: []string{"dir_path"}},
+			"glob":            {files: []string{"dir_path"}, globs: []string{"pattern"}},
+			"grep_search":     {files: []string{"dir_path"}, globs: []string{"include_pattern"}},
+			"read_many_files": {globs: []string{"include"}},
+			"web_fetch":       {edit: "prompt"}, "google_web_search": {edit: "query"},
+		},
 	},
 }
+
+var (
+	shell = shape{shell: true, edit: "command"}
+	file  = shape{files: []string{"file_path"}}
+)
 
 func events(names ...string) map[string]bool {
 	all := map[string]bool{}
@@ -64,38 +106,77 @@ func AgentNamed(name string) (Agent, bool) {
 	return agents[i], true
 }
 
-// nothing is Codex's form of an allowed call in PreToolUse.
-func nothing(Verdict) []byte { return nil }
+// edit is the call as a person has written it, for an answer that can carry it; nil: it is the agent's own.
+func (v Verdict) edit() approval.Raw {
+	if !v.Edited {
+		return nil
+	}
+	return v.Call.Input
+}
+
+// codexPreTool prints nothing for a call as it was: allow goes only with updatedInput, and that only with a command.
+func codexPreTool(v Verdict) []byte {
+	if !v.Edited {
+		return nil
+	}
+	command, ok := field(v.Call.Input, "command")
+	if !ok {
+		panic("an edited call without a command") // exit 2
+	}
+	input := fieldsOf([]codec.Field{command})
+	return specific(claudeDecision{Event: v.Call.Event, Verdict: "allow", Reason: v.Reason, Input: input})
+}
 
 type claudeDecision struct {
-	Event   string `json:"hookEventName"`
-	Verdict string `json:"permissionDecision"`
-	Reason  string `json:"permissionDecisionReason"`
-	Context string `json:"additionalContext,omitzero"`
+	Event   string       `json:"hookEventName"`
+	Verdict string       `json:"permissionDecision"`
+	Reason  string       `json:"permissionDecisionReason"`
+	Input   approval.Raw `json:"updatedInput,omitzero"`
+	Context string       `json:"additionalContext,omitzero"`
 }
 
 func claudePreTool(v Verdict) []byte {
-	d := claudeDecision{Event: v.Call.Event, Verdict: "allow", Reason: v.Reason}
+	d := claudeDecision{Event: v.Call.Event, Verdict: "allow", Reason: v.Reason, Input: v.edit()}
 	if v.Note != "" {
 		d.Context = "The approver's note: " + v.Note
 	}
 	return specific(d)
 }
 
-// permission answers the event PermissionRequest, alike for Claude Code and Codex. What is remembered is remembered by the
-// gate, so it changes none of the agent's own rules.
+func claudeDefer(c Call, reason string) []byte {
+	return specific(claudeDecision{Event: c.Event, Verdict: "defer", Reason: reason})
+}
+
+// permission answers the event PermissionRequest. What is remembered is remembered by the gate, so it changes none of the
+// agent's own rules.
 func permission(v Verdict) []byte {
 	type behavior struct {
-		Behavior string `json:"behavior"`
+		Behavior string       `json:"behavior"`
+		Input    approval.Raw `json:"updatedInput,omitzero"`
 	}
 	return specific(struct {
 		Event    string   `json:"hookEventName"`
 		Decision behavior `json:"decision"`
-	}{v.Call.Event, behavior{"allow"}})
+	}{v.Call.Event, behavior{"allow", v.edit()}})
 }
 
 // geminiBeforeTool is no objection: the agent's own rules decide then.
-func geminiBeforeTool(Verdict) []byte { return []byte(`{"decision":"allow"}`) }
+func geminiBeforeTool(v Verdict) []byte {
+	if !v.Edited {
+		return []byte(`{"decision":"allow"}`)
+	}
+	type input struct {
+		Input approval.Raw `json:"tool_input"`
+	}
+	b, err := codec.Encode(struct {
+		Decision string `json:"decision"`
+		Output   input  `json:"hookSpecificOutput"`
+	}{"allow", input{v.edit()}})
+	if err != nil {
+		panic(err) // exit 2: it was read as JSON
+	}
+	return b
+}
 
 func specific(output any) []byte {
 	b, err := codec.Encode(struct {

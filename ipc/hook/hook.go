@@ -17,17 +17,12 @@ package hook
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/permesso-dev/permesso/approval"
-	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -51,12 +46,27 @@ type Answer struct {
 	Exit   int
 }
 
+// Wait is how a hook waits for a person.
+type Wait string
+
+// The ways to wait.
+const (
+	Hold     Wait = "hold"      // the hook waits: the default
+	Defer    Wait = "defer"     // the agent ends, and is started again after the decision: see permesso hook run
+	HandBack Wait = "hand-back" // the call is denied at once, and its next one gets the answer
+)
+
+// Waits lists the ways to wait.
+func Waits() []string { return []string{string(Hold), string(Defer), string(HandBack)} }
+
 // Hook is one process of an agent's hook.
 type Hook struct {
 	Agent   Agent
 	Gate    client.Client
 	Timeout time.Duration // after which the agent goes on without an answer; 0: the agent's default
 	Notice  time.Duration // how long a gate may take to notice a request; 0: 30 s, in which a daemon starts again
+	Wait    Wait          // "": Hold
+	State   string        // folder of this user's hooks; "": none
 }
 
 // Run reads one event and asks the gate about its call.
@@ -76,11 +86,11 @@ func (h Hook) run(ctx context.Context, in io.Reader) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := parse(event)
+	c, err := h.Agent.read(event)
 	if err != nil {
 		return nil, fmt.Errorf("the event of %s cannot be read: %w", h.Agent.Name, err)
 	}
-	form, asks := h.Agent.asks[c.Event]
+	reply, asks := h.Agent.asks[c.Event]
 	switch {
 	case !asks && h.Agent.informs[c.Event]:
 		return nil, nil
@@ -89,11 +99,17 @@ func (h Hook) run(ctx context.Context, in io.Reader) ([]byte, error) {
 	case c.Tool == "":
 		return nil, fmt.Errorf("the event of %s names no tool", h.Agent.Name)
 	}
-	v, err := h.ask(ctx, c, hold)
-	if err != nil {
-		return nil, err
+	switch h.Wait {
+	case "", Hold:
+		v, err := h.hold(ctx, c, hold)
+		if err != nil {
+			return nil, err
+		}
+		return reply.form(v), nil
+	case Defer, HandBack:
+		return h.later(ctx, c, reply.form)
 	}
-	return form(v), nil
+	return nil, fmt.Errorf("%q is no way to wait", h.Wait)
 }
 
 // read is the whole event. An agent that does not close the pipe has no answer.
@@ -121,120 +137,92 @@ func read(ctx context.Context, in io.Reader) ([]byte, error) {
 	}
 }
 
-// Call is what an agent is about to do.
-type Call struct {
-	Event     string       `json:"hook_event_name"`
-	Session   string       `json:"session_id"`
-	Folder    string       `json:"cwd"`
-	Tool      string       `json:"tool_name"`
-	Input     approval.Raw `json:"tool_input"`
-	UseID     string       `json:"tool_use_id"` // "": the agent gives none
-	AgentID   string       `json:"agent_id"`    // of a subagent; "": none
-	AgentType string       `json:"agent_type"`
-
-	event []byte
-}
-
-func parse(event []byte) (Call, error) {
-	c := Call{event: event}
-	if err := codec.DecodeOuter(event, &c); err != nil {
-		return c, err
-	}
-	return c, nil
-}
-
-// id is the same for the same call: two hooks for one call ask once. Without an id of the call it is that of the event.
-func (c Call) id(agent string) string {
-	h := sha256.New()
-	for _, part := range [][]byte{[]byte(agent), []byte(c.Session), []byte(c.UseID), []byte(c.Tool), c.Input} {
-		fmt.Fprintf(h, "%d:%s", len(part), part)
-	}
-	if c.UseID == "" {
-		h.Write(c.event)
-	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
-}
-
-const (
-	otherTool  = "other-call" // for a name that no tool can have
-	maxSession = 128          // bytes; see approval.Request
-	maxTitle   = 300
-)
-
-// request is the call as the gate judges it.
-func (c Call) request(agent string, hold time.Duration) (approval.Request, error) {
-	r := approval.Request{
-		RequestID: c.id(agent), ToolName: c.Tool, RequestData: c.Input, Execution: approval.ExecutionAgent,
-		SessionID: clip(c.Session, maxSession), Title: c.title(agent), ExpiresInSec: max(int64(hold/time.Second), 1),
-	}
-	switch kind := c.Input.Kind(); {
-	case kind == 0 || kind == 'n':
-		r.RequestData = approval.Raw("{}")
-	case kind != '{':
-		r.RequestData = approval.Raw(`{"input":` + string(c.Input) + `}`)
-	}
-	if !approval.ValidToolName(c.Tool) {
-		data, err := codec.Encode(struct {
-			Tool  string       `json:"tool"`
-			Input approval.Raw `json:"input"`
-		}{c.Tool, r.RequestData})
-		if err != nil {
-			return r, fmt.Errorf("the name of the tool: %w", err)
-		}
-		r.ToolName, r.RequestData = otherTool, data
-	}
-	return r, nil
-}
-
-// title is the agent's prose: who calls, and where.
-func (c Call) title(agent string) string {
-	who := agent
-	if c.AgentID != "" {
-		who += ", subagent " + cmp.Or(c.AgentType, c.AgentID)
-	}
-	return clip(oneLine(who+" in "+c.Folder), maxTitle)
-}
-
 // Verdict is the gate's approval of a call.
 type Verdict struct {
 	Call   Call
 	Reason string // who has approved it, under which number
 	Note   string // the approver's, for the agent; "": none
+	Edited bool   // Call.Input is as a person has written it
 }
 
-// ask returns the approval of a call, or an error that says why there is none.
-func (h Hook) ask(ctx context.Context, c Call, hold time.Duration) (Verdict, error) {
-	r, err := c.request(h.Agent.Name, hold)
+// hold asks, and waits for the end. A call that is asked already is not asked again, and one approval is for one call.
+func (h Hook) hold(ctx context.Context, c Call, hold time.Duration) (Verdict, error) {
+	r, err := c.request(h.Agent, hold)
 	if err != nil {
 		return Verdict{}, err
 	}
-	short := approval.ShortID(r.RequestID)
-	asked, err := h.Gate.Ask(ctx, r)
+	own := r.RequestID
+	other, release := calls(h.State).sole(c.same(h.Agent.Name), own)
+	defer release()
+	r.RequestID = cmp.Or(other, own)
+	v, err := h.ask(ctx, c, r)
+	if err == nil && other != "" {
+		return v, fmt.Errorf("the same call was asked at the same time: %s, for one of them; make it again if it is to run twice", v.Reason)
+	}
+	return v, err
+}
+
+// ask returns the approval of a call, or an error that says why there is none. What a person has written in its place is
+// a request of its own.
+func (h Hook) ask(ctx context.Context, c Call, r approval.Request) (Verdict, error) {
+	asked, err := h.submit(ctx, &r)
 	if err != nil {
-		return Verdict{}, fmt.Errorf("the gate cannot be asked: %w", err)
+		return Verdict{}, err
 	}
 	resp, err := h.await(ctx, asked)
 	if err != nil {
 		// The request must not be approved for a call that was denied.
 		_ = h.Gate.Cancel(context.WithoutCancel(ctx), asked)
-		if silence, ok := errors.AsType[*client.Silence](err); ok {
-			return Verdict{}, fmt.Errorf("no answer from the gate: %s", silence.Tried)
-		}
-		if errors.Is(ctx.Err(), context.Canceled) {
-			return Verdict{}, fmt.Errorf("interrupted before request %s was decided", short)
-		}
-		if ctx.Err() != nil {
-			return Verdict{}, fmt.Errorf("request %s had no decision in time", short)
-		}
-		return Verdict{}, fmt.Errorf("request %s: %w", short, err)
+		return Verdict{}, h.unanswered(ctx, asked.ID, err)
 	}
+	next, edited, err := c.edited(h.Agent, r, resp)
+	switch {
+	case err != nil:
+		return Verdict{}, err
+	case edited:
+		r, err := next.request(h.Agent, time.Duration(r.ExpiresInSec)*time.Second)
+		if err != nil {
+			return Verdict{}, err
+		}
+		r.Resubmits = asked.ID
+		return h.ask(ctx, next, r)
+	}
+	return c.verdict(asked.ID, resp)
+}
+
+func (h Hook) submit(ctx context.Context, r *approval.Request) (client.Submitted, error) {
+	asked, err := h.Gate.Ask(ctx, *r)
+	if err != nil {
+		return asked, fmt.Errorf("the gate cannot be asked: %w", err)
+	}
+	return asked, nil
+}
+
+// unanswered says why there is no end of a request.
+func (h Hook) unanswered(ctx context.Context, id string, err error) error {
+	short := approval.ShortID(id)
+	if silence, ok := errors.AsType[*client.Silence](err); ok {
+		return fmt.Errorf("no answer from the gate: %s", silence.Tried)
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return fmt.Errorf("interrupted before request %s was decided", short)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("request %s had no decision in time", short)
+	}
+	return fmt.Errorf("request %s: %w", short, err)
+}
+
+// verdict is the approval in a response, or an error that says why it is none.
+func (c Call) verdict(id string, resp *approval.Response) (Verdict, error) {
+	short := approval.ShortID(id)
 	if err := client.Approved(resp); err != nil {
 		return Verdict{}, fmt.Errorf("request %s: %w", short, err)
 	}
 	if resp.Execution != approval.ExecutionAgent {
 		return Verdict{}, fmt.Errorf("request %s was approved for the host to run, not for the agent", short)
 	}
-	v := Verdict{Call: c, Reason: "request " + short + ": allowed by a rule"}
+	v := Verdict{Call: c, Reason: "request " + short + ": allowed by a rule", Edited: c.edits > 0}
 	if by := resp.Decision.By; by != nil {
 		v.Reason = "request " + short + ": approved by " + oneLine(*by)
 	}
@@ -253,26 +241,4 @@ func (h Hook) await(ctx context.Context, asked client.Submitted) (*approval.Resp
 		return resp, err
 	}
 	return h.Gate.Await(ctx, asked)
-}
-
-// oneLine keeps a text from being anything else than a line of text to who reads it.
-func oneLine(s string) string {
-	s = strings.ToValidUTF8(s, "�")
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == '\u2028' || r == '\u2029' {
-			return ' '
-		}
-		return r
-	}, s)
-	return strings.TrimSpace(s)
-}
-
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -16,7 +17,7 @@ import (
 
 // Verdict is an approver's decision as an API client sends it.
 type Verdict struct {
-	Code          string `json:"code,omitempty" enum:"1,2,3,4,5,6" doc:"1 allow once, 2 allow for this session, 3 deny, 4 allow once with a note, 5 override: do something else, 6 always allow this tool with this target, or exactly this request again. Omit it with answer or feedback."`
+	Code          string `json:"code,omitempty" enum:"1,2,3,4,5,6,7" doc:"1 allow once, 2 allow for this session, 3 deny, 4 allow once with a note, 5 override: do something else, 6 always allow this tool with this target, or exactly this request again. Omit it with answer or feedback."`
 	Note          string `json:"note,omitempty" maxLength:"8192" doc:"For the agent: only with code 4, which requires it."`
 	Override      string `json:"override,omitempty" maxLength:"8192" doc:"What the agent should do instead: required by code 5."`
 	Reason        string `json:"reason,omitempty" maxLength:"8192" doc:"Reason of a denial: code 3."`
@@ -93,14 +94,14 @@ func (v *Verdict) input() (decide.Input, *Problem) {
 		a.Verdict, a.Feedback = approval.RequestMore, v.Feedback
 	}
 	a.PendingSHA256 = v.PendingSHA256
-	needsText := v.Code == "" || v.Code == "4" || v.Code == "5"
+	needsText := slices.Contains([]string{"", "4", "5", approval.CodeEdit}, v.Code)
 	taken := a.Note == v.Note && a.Override == v.Override && a.Text == v.Answer && a.Feedback == cmp.Or(v.Reason, v.Feedback)
 	ok := a.Verdict != "" && taken && given <= 1 && (given == 1 || !needsText)
 	switch {
 	case ok:
 		return a, nil
-	case given == 0 && (v.Code == "4" || v.Code == "5"):
-		return decide.Input{}, problem(http.StatusUnprocessableEntity, "payload required: note for code 4, override for code 5")
+	case given == 0 && slices.Contains([]string{"4", "5", approval.CodeEdit}, v.Code):
+		return decide.Input{}, problem(http.StatusUnprocessableEntity, "payload required: note for code 4, override for codes 5 and 7")
 	case given == 0:
 		return decide.Input{}, problem(http.StatusUnprocessableEntity, "empty reply: give a code, an answer or feedback")
 	}

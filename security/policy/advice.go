@@ -14,7 +14,7 @@ import (
 // to. It compares only what is written alike, so it misses some.
 func (r Rule) IsShadowedBy(by Rule) bool {
 	return by.Outcome < r.Outcome && len(by.UnlessProven) == 0 &&
-		by.Tool.cover(r.Tool) && by.Workspace.cover(r.Workspace) && by.Session.cover(r.Session) && by.Client.cover(r.Client) &&
+		by.Tool.cover(r.Tool) && by.Workspace.cover(r.Workspace) && by.Session.cover(r.Session) && by.Client.cover(r.Client) && by.Subagent.cover(r.Subagent) &&
 		subset(by.Capability, r.Capability) && subset(by.Approver, r.Approver) && subset(by.Target, r.Target) &&
 		(by.When == Window{} || by.When == r.When) &&
 		!slices.ContainsFunc(by.Args, func(wide Condition) bool {

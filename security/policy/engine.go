@@ -22,6 +22,8 @@ type Engine struct {
 	// Resolve returns a path with every link resolved, as far as it exists; nil: no path can
 	// be resolved, and no path condition of an allow is met.
 	Resolve func(path string) (string, error)
+	// Own are the gate's folder and configuration: an agent that touches them is always asked about.
+	Own []string
 
 	mu              sync.RWMutex
 	seq             int64    // of the last learned entry
@@ -263,13 +265,13 @@ func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 		v.base, v.rule = approval.Allow, byTrust
 	}
 	v.always = has && cp.Default == facts.AskAlways
-	v.noGrant = f.Tool != "" && !f.KnownTool
+	v.noGrant = f.Tool != "" && !f.KnownTool || f.Subagent != ""
 	if f.Unlisted {
 		v.setHardAsk(byUnlisted)
 		v.addReason("call_unlisted", "tool", f.Tool)
 	}
 	if f.ByAgent {
-		if what := facts.Rewires(f.Declared, f.Args, f.Capability == "fs:read"); what != "" {
+		if what := facts.Rewires(f.Declared, f.Args, f.Capability == "fs:read", e.Own); what != "" {
 			v.setHardAsk(byRewiring)
 			v.addReason("changes_asking", "what", what)
 		}

@@ -27,6 +27,7 @@ type Rule struct {
 	Approver   Names // the person the request is made for
 	Session    Names
 	Client     Names
+	Subagent   Names // of the agent; none: also the agent itself
 	When       Window
 	Args       []Condition
 	OnlyArgs   bool // a request with other arguments than those of Args does not match
@@ -73,7 +74,7 @@ func (r Rule) compile() (*rule, error) {
 	fail := func(format string, args ...any) (*rule, error) {
 		return nil, fmt.Errorf("check rule %q: "+format, append([]any{r.label()}, args...)...)
 	}
-	for _, pattern := range slices.Concat(r.Tool, r.Workspace, r.Session, r.Client) {
+	for _, pattern := range slices.Concat(r.Tool, r.Workspace, r.Session, r.Client, r.Subagent) {
 		if badPattern(pattern) {
 			return fail("%q: a star is allowed only at the end of a name", pattern)
 		}
@@ -165,6 +166,7 @@ func (x *rule) match(q *request) matchResult {
 	switch {
 	case len(x.Tool) > 0 && x.Tool.match(q.Tool) == no, len(x.Workspace) > 0 && x.Workspace.match(q.Workspace) == no,
 		len(x.Session) > 0 && x.Session.match(q.SessionID) == no, len(x.Client) > 0 && x.Client.match(q.ClientID) == no,
+		len(x.Subagent) > 0 && (q.Subagent == "" || x.Subagent.match(q.Subagent) == no),
 		len(x.Capability) > 0 && !slices.Contains(x.Capability, q.Capability),
 		len(x.Approver) > 0 && !slices.Contains(x.Approver, q.Principal),
 		x.windowed && !x.When.contains(q.Now):

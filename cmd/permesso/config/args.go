@@ -47,7 +47,7 @@ func (s *section) args() map[string]approval.Argument {
 			s.failed = s.failed || more.failed
 			all[name] = approval.Argument{
 				Type: more.text("type"), Currency: more.text("currency"),
-				Writes: more.text("writes"), Optional: more.flag("optional"),
+				Writes: more.text("writes"), Replaces: more.text("replaces"), Optional: more.flag("optional"),
 			}
 		default:
 			all[name] = approval.Argument{Type: sub.text(name)}
@@ -103,6 +103,12 @@ func (s *section) checkArgument(t approval.Tool, name string) {
 	case a.Writes != "" && t.Args[a.Writes].Type != facts.TypePath:
 		right.Writes = cmp.Or(firstOf(t.Args, facts.TypePath), "path")
 		fail("writes", "writes must name an argument of the type path", right)
+	case a.Replaces != "" && (a.Type != facts.TypeText || a.Writes != ""):
+		right.Replaces = ""
+		fail("replaces", "replaces belongs to a text that writes nothing", right)
+	case a.Replaces != "" && (a.Replaces == name || t.Args[a.Replaces].Type != facts.TypeText):
+		right.Replaces = "old"
+		fail("replaces", "replaces must name another argument of the type text", right)
 	case a.Currency != "" && a.Type != facts.TypeAmount:
 		right.Currency = ""
 		fail("currency", "currency belongs to an amount", right)
@@ -137,6 +143,9 @@ func argsLine(t approval.Tool, name string, a approval.Argument) string {
 	if _, known := args[a.Writes]; a.Writes != "" && !known {
 		args[a.Writes] = approval.Argument{Type: facts.TypePath}
 	}
+	if _, known := args[a.Replaces]; a.Replaces != "" && !known {
+		args[a.Replaces] = approval.Argument{Type: facts.TypeText}
+	}
 	var parts []string
 	for _, name := range sortedKeys(args) {
 		parts = append(parts, tomlKey(name)+" = "+argText(args[name]))
@@ -152,6 +161,9 @@ func argText(a approval.Argument) string {
 	}
 	if a.Writes != "" {
 		more += ", writes = " + strconv.Quote(a.Writes)
+	}
+	if a.Replaces != "" {
+		more += ", replaces = " + strconv.Quote(a.Replaces)
 	}
 	if a.Optional {
 		more += ", optional = true"

@@ -302,6 +302,7 @@ func ruleKeys() []Key {
 			{Name: "target", instead: true, Example: `"api.example.org"`, Help: "the target that the card shows, or a list: paths, hosts or texts, by the capability", valueType: oneOrMoreTexts()},
 			{Name: "session", instead: true, Example: `"sess_1"`, Help: "the session, or a list", valueType: oneOrMoreTexts()},
 			{Name: "client", instead: true, Example: `"ws:default"`, Help: "the client: ws:WORKSPACE, or of an API key", valueType: oneOrMoreTexts()},
+			{Name: "subagent", instead: true, Example: `"explorer"`, Help: "the helper of the agent that asks, or a list; grants do not count for one", valueType: oneOrMoreTexts()},
 			{Name: "args", instead: true, Example: `{ board = "team", count = { max = 3 } }`, Help: "conditions on the arguments, by their types: permesso config schema", Hint: argsHint, valueType: tables(""), Keys: []Key{{Name: "ARGUMENT", Example: `"team"`, valueType: conditionType(), Keys: conditionKeys()}}},
 			{Name: "other_args", instead: true, Default: "true", Help: "false: a request with other arguments than those of args does not match", valueType: flag()},
 		}, windowKeys())},

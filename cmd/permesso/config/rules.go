@@ -94,6 +94,7 @@ func (s *section) match(r *policy.Rule) {
 	r.Workspace = m.matchNames("workspace", sortedKeys(s.cfg.Workspaces))
 	r.Approver = m.matchNames("approver", sortedKeys(s.cfg.Approvers))
 	r.Capability, r.Target, r.Session, r.Client = m.texts("capability"), m.texts("target"), m.texts("session"), m.texts("client")
+	r.Subagent = m.texts("subagent")
 	r.When = m.window()
 	r.Args, r.OnlyArgs = m.conditions(s.declared(r)), !m.flag("other_args")
 	if !m.failed {
@@ -225,7 +226,7 @@ func (s *section) checkAdminWorkspaces() {
 func (s *section) denied(tool, ws string) bool {
 	return slices.ContainsFunc(s.cfg.Rules, func(r policy.Rule) bool {
 		return r.Outcome == approval.Deny && (len(r.Workspace) == 0 || slices.Contains(r.Workspace, ws)) && slices.Contains(r.Tool, tool) &&
-			len(r.Capability)+len(r.Target)+len(r.Session)+len(r.Client)+len(r.Approver)+len(r.Args)+len(r.UnlessProven) == 0 &&
+			len(r.Capability)+len(r.Target)+len(r.Session)+len(r.Client)+len(r.Subagent)+len(r.Approver)+len(r.Args)+len(r.UnlessProven) == 0 &&
 			!r.OnlyArgs && r.When == (policy.Window{})
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -21,7 +22,7 @@ type Locate func(workspace string) (requests, responses string, err error)
 func Hook(c *console.Console, locate Locate) *cobra.Command {
 	h := &hookCommand{program: program{c}, locate: locate}
 	cmd := h.ask()
-	cmd.AddCommand(h.install(), h.uninstall())
+	cmd.AddCommand(h.install(), h.uninstall(), h.run())
 	return cmd
 }
 
@@ -33,6 +34,7 @@ type hookCommand struct {
 
 func (h *hookCommand) ask() *cobra.Command {
 	var w endpoint
+	var wait string
 	c := &cobra.Command{
 		Use: "hook AGENT", Short: "Ask before each call of an agent that you already run",
 		Args: cobra.ExactArgs(1), ValidArgs: hook.Agents(),
@@ -50,12 +52,30 @@ func (h *hookCommand) ask() *cobra.Command {
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
-			return h.answer(hook.Hook{Agent: agent, Gate: g, Timeout: w.timeout}.Run(ctx, h.In))
+			x := hook.Hook{Agent: agent, Gate: g, Timeout: w.timeout, Wait: hook.Wait(wait), State: h.state()}
+			if x.Wait == hook.Defer && h.Env(hook.Deferring) == "" {
+				x.Wait = hook.Hold // no one would start the agent again
+			}
+			return h.answer(x.Run(ctx, h.In))
 		},
 	}
 	w.flags(h.program, c, "the agent's time-out for the hook (default: the agent's own); the hook denies 5 s before it")
+	c.Flags().StringVar(&wait, "wait", string(hook.Hold), "how to wait for a person: "+strings.Join(hook.Waits(), ", "))
+	_ = c.RegisterFlagCompletionFunc("wait", cobra.FixedCompletions(hook.Waits(), cobra.ShellCompDirectiveNoFileComp))
 	h.workspaceFlag(c)
 	return c
+}
+
+// state is the folder of this user's hooks, "" if there is none.
+func (h *hookCommand) state() string {
+	dir := h.Env("XDG_STATE_HOME")
+	if home := h.Env("HOME"); dir == "" && home != "" {
+		dir = filepath.Join(home, ".local", "state")
+	}
+	if !filepath.IsAbs(dir) {
+		return ""
+	}
+	return filepath.Join(dir, "permesso-hooks")
 }
 
 // gate names the folders of this user's daemon, unless flags or the environment name a gate, or the folders of a sandbox are

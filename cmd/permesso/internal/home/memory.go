@@ -85,8 +85,22 @@ func (h *Home) NewMemory(k *Keys, log zerolog.Logger) (*Memory, error) {
 
 // reset resets the engine.
 func (m *Memory) reset() {
-	m.Engine = &policy.Engine{Scan: m.scanner.Scan, Resolve: Resolve}
+	m.Engine = &policy.Engine{Scan: m.scanner.Scan, Resolve: Resolve, Own: m.home.ownPlaces()}
 	m.audited = map[string]bool{}
+}
+
+// ownPlaces are the state and the configuration, also as their links lead to them.
+func (h *Home) ownPlaces() (all []string) {
+	for _, place := range []string{h.Layout.Home, h.Config.File} {
+		if !filepath.IsAbs(place) {
+			continue
+		}
+		all = append(all, filepath.Clean(place))
+		if to, err := Resolve(place); err == nil && to != filepath.Clean(place) {
+			all = append(all, to)
+		}
+	}
+	return all
 }
 
 func (m *Memory) readLog(after int64) (last int64, err error) {

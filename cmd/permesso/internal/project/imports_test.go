@@ -121,7 +121,7 @@ var plan = []rule{
 	{desktop, []string{"approval", "chat", home}},
 	{"cmd/permesso/internal/desktop/desktoptest", nil}, // test support: simulates a desktop
 	{demo, []string{allParts, console, home, daemon, sandbox}},
-	{hometest, []string{"approval", home}}, // test support: fills a home
+	{hometest, []string{"approval", home}},                                                                                                                        // test support: fills a home
 	{"approval/gate/gatetest", []string{"approval", "approval/gate", "ipc", "security/audit", "security/policy", "security/receipt", "security/seal", "watcher"}}, // test support: a gate in a temporary folder
 	{sandbox, []string{"approval/exec", "approval/hints", "ipc", "ipc/client", console}},
 	{"cmd/permesso/internal/project", nil}, // tests about the whole tree
