@@ -6,6 +6,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -225,6 +226,11 @@ func TestHookEnds(t *testing.T) {
 	r := h.hook(event, "codex", "--timeout", "7s")
 	code, out, errs = r.end()
 	requireDenied(t, code, out, errs)
+	await(t, h.layout.Pendings("default"), func() bool {
+		names, err := os.ReadDir(h.layout.Pendings("default"))
+		require.NoError(t, err)
+		return len(names) == 0
+	})
 	event = bytes.Replace(event, []byte(`"tool_use_id":"`), []byte(`"tool_use_id":"x`), 1)
 
 	// The answer cannot be written.
@@ -273,7 +279,7 @@ func TestHookAsksOnce(t *testing.T) {
 
 	var all []*hookRun
 	for i := range 20 {
-		all = append(all, h.hook(bytes.Replace(event, []byte("10:12:44"), []byte("10:13:"+string(rune('0'+i/10))+string(rune('0'+i%10))), 1), "gemini"))
+		all = append(all, h.hook(bytes.Replace(event, []byte("origin main"), []byte("origin main"+strconv.Itoa(i)), 1), "gemini"))
 	}
 	dir := h.layout.Pendings("default")
 	await(t, dir, func() bool {

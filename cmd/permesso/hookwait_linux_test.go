@@ -58,14 +58,14 @@ func TestHookEdit(t *testing.T) {
 	h := newRig(t, "default", editConfig)
 	h.serve().awaitLog(`"serving"`)
 	for _, row := range []struct{ event, agent, out string }{
-		{"claude-code-bash", "claude-code", `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow","permissionDecisionReason":"request ID: approved by BY","updatedInput":{"command":"npm test -- --run src\n","description":"Run the tests","timeout":120000}}}` + "\n"},
-		{"codex-shell", "codex", `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow","permissionDecisionReason":"request ID: approved by BY","updatedInput":{"command":"npm test -- --run src\n"}}}` + "\n"},
-		{"gemini-shell", "gemini", `{"decision":"allow","hookSpecificOutput":{"tool_input":{"command":"npm test -- --run src\n","description":"Publish the branch"}}}` + "\n"},
+		{"claude-code-bash", "claude-code", `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow","permissionDecisionReason":"request ID: approved by BY","updatedInput":{"command":"npm test -- --run src","description":"Run the tests","timeout":120000}}}` + "\n"},
+		{"codex-shell", "codex", `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow","permissionDecisionReason":"request ID: approved by BY","updatedInput":{"command":"npm test -- --run src"}}}` + "\n"},
+		{"gemini-shell", "gemini", `{"decision":"allow","hookSpecificOutput":{"tool_input":{"command":"npm test -- --run src","description":"Publish the branch"}}}` + "\n"},
 	} {
 		r := h.hook(hookEvent(t, row.event), row.agent)
 		first := h.awaitOnePending()
 		require.Contains(t, h.mustRun("show", first), "7: <text to run instead>")
-		h.mustRun("change", "--run", first, "npm test -- --run src\n")
+		h.mustRun("change", "--run", first, "npm test -- --run src")
 		second := h.awaitOtherPending(first)
 		card := h.mustRun("show", second)
 		require.Contains(t, card, "changed since "+approval.ShortID(first), row.event)
@@ -206,7 +206,7 @@ func TestHookHandsBack(t *testing.T) {
 const deferringAgent = `#!/bin/sh
 case "$*" in *--resume*) ;; *) echo "$*" > "$AGENT_DIR/first" ;; esac
 echo "$*" >> "$AGENT_DIR/starts"
-out=$("$PERMESSO" hook claude-code --wait defer < "$AGENT_DIR/event") || { echo '{"stop_reason":"end_turn","session_id":"9f2d","result":"denied"}'; exit 0; }
+out=$($PERMESSO hook claude-code --wait defer < "$AGENT_DIR/event") || { echo '{"stop_reason":"end_turn","session_id":"9f2d","result":"denied"}'; exit 0; }
 case $out in
 *'"defer"'*) echo '{"stop_reason":"tool_deferred","session_id":"9f2d6a3e-5c41-4b7e-8a0c-2f1d3e4b5a6c","result":"","deferred_tool_use":{"id":"toolu_01Hq3Yx9","name":"Bash","input":{}}}' ;;
 *'"allow"'*) echo ran >> "$AGENT_DIR/ran"; echo '{"stop_reason":"end_turn","session_id":"9f2d","result":"done"}' ;;
@@ -225,7 +225,7 @@ func TestHookDefers(t *testing.T) {
 	require.NoError(t, os.WriteFile(agent, []byte(deferringAgent), 0o700))
 	start := func(args ...string) *hookRun {
 		r := &hookRun{rig: h, cmd: h.command(append([]string{"hook", "run", "--", agent}, args...)...)}
-		r.cmd.Env = append(r.cmd.Env, "AGENT_DIR="+dir, "PERMESSO="+r.cmd.Path, "PATH="+os.Getenv("PATH"))
+		r.cmd.Env = append(r.cmd.Env, "AGENT_DIR="+dir, "PERMESSO="+r.cmd.Path+" --config "+h.config+" --home "+h.layout.Home, "PATH="+os.Getenv("PATH"))
 		r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.errs
 		require.NoError(t, r.cmd.Start())
 		t.Cleanup(func() { _ = r.cmd.Process.Kill() })
@@ -239,17 +239,24 @@ func TestHookDefers(t *testing.T) {
 	d.awaitLog(`"serving"`)
 	r := start("-p", "build it", "--model", "opus", "--output-format=text")
 	id := h.awaitOnePending()
+	await(t, dir, func() bool {
+		names, _ := filepath.Glob(filepath.Join(h.dir, "state", "permesso-hooks", "waiting", "*"))
+		return len(names) == 1
+	})
 	require.NoError(t, r.cmd.Process.Kill())
 	_, _, _ = r.end()
 	d.stop()
 	h.serve().awaitLog(`"serving"`)
 
 	resume := []string{"-p", "--resume", "9f2d6a3e-5c41-4b7e-8a0c-2f1d3e4b5a6c", "--model", "opus"}
+	waiting, err := filepath.Glob(filepath.Join(h.dir, "state", "permesso-hooks", "waiting", "*"))
+	require.NoError(t, err)
+	require.Len(t, waiting, 1)
+	require.NoError(t, os.Remove(waiting[0]))
 	r = start(resume...)
-	await(t, dir, func() bool {
-		b, err := os.ReadFile(filepath.Join(dir, "starts"))
-		require.NoError(t, err)
-		return strings.Count(string(b), "\n") == 2
+	await(t, filepath.Dir(waiting[0]), func() bool { // it has deferred again
+		b, _ := os.ReadFile(waiting[0])
+		return len(b) == len(id)
 	})
 	require.Equal(t, id, h.awaitOnePending(), "it is the same request")
 	h.mustRun("approve", id)

@@ -21,6 +21,7 @@ func argumentKeys() []Key {
 		{Name: "type", Default: `"text"`, Help: strings.Join(facts.ArgTypes(), ", "), valueType: word(facts.ArgTypes()...)},
 		{Name: "currency", Example: `"EUR"`, Help: "of an amount: a code, or the argument that names it", Hint: `currency = "EUR"`, valueType: name, instead: true},
 		{Name: "writes", Example: `"path"`, Help: "of a text: the path argument whose complete content it becomes", Hint: `writes = "path"`, valueType: name, instead: true},
+		{Name: "replaces", Example: `"old"`, Help: "of a text: the text argument in whose place it comes; a card compares them", Hint: `replaces = "old"`, valueType: name, instead: true},
 		{Name: "optional", Default: "false", Help: "true: a request may leave it out", valueType: flag(), instead: true},
 	}
 }
