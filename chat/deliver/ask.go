@@ -22,6 +22,12 @@ func (s *session) ask(ws Workspace, k approval.Key, st status) error {
 		return nil
 	}
 	ws.Places = placesFor(ws.Places, st.Pending)
+	if s.traits.Letters == nil && s.sent.record(k) == nil {
+		if wait := s.turns.delay(k, st.Pending, s.now()); wait > 0 {
+			time.AfterFunc(wait, func() { s.touch(k) })
+			return nil
+		}
+	}
 	if p := s.sent.record(k); p == nil || !s.recordComplete(p, ws, st) {
 		err := s.sent.update(k, func(p *sentRecord) error { return s.updateCopies(p, ws, k, st) })
 		if err != nil {
@@ -85,8 +91,8 @@ func (s *session) digestLost(x *sentCopy) bool {
 	return x.Digest != "" && !x.CardWanted && s.digest(x.Digest) == nil
 }
 
-// updateCopies matches a record's copies to the places of its workspace. During a flood, a new copy becomes a
-// line of a digest.
+// updateCopies matches a record's copies to the places of its workspace. During a flood, and if several calls
+// of an agent come at once, a new copy becomes a line of a digest.
 func (s *session) updateCopies(p *sentRecord, ws Workspace, k approval.Key, st status) error {
 	if s.traits.Letters != nil {
 		s.updateLetters(p, ws, st)
@@ -114,7 +120,7 @@ func (s *session) updateCopies(p *sentRecord, ws Workspace, k approval.Key, st s
 		case x == nil:
 			x = s.addCopy(p, to, st)
 			s.noteQuietRequest(ws, k)
-			if !s.flood.exceeded(k, to, s.now(), s.isOpen) {
+			if !s.flood.exceeded(k, to, s.now(), s.isOpen) && !s.turns.several(k, st.Pending, s.isOpen) {
 				continue
 			}
 			var err error

@@ -41,6 +41,7 @@ type Channel struct {
 	Every      time.Duration                           // poll interval without a hint; 0: 5 s
 	Retry      time.Duration                           // delay after a first failure; 0: 1 s
 	MaxCards   int                                     // new cards a minute in a place, above which a digest begins; 0: 5
+	Turn       time.Duration                           // within which the calls of one turn of an agent come; 0: 700 ms
 	Now        func() time.Time                        // nil: time.Now
 
 	running atomic.Pointer[session]

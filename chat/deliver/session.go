@@ -42,6 +42,7 @@ type session struct {
 	passes     int  // of reconcileAll
 	firstPass  bool // no pass has been completed in this session
 	flood      flood
+	turns      turns
 	quietKnown map[string]bool // whether a workspace may need a morning message
 	quietMu    sync.Mutex      // serializes updates of quietPeriod
 	// missingSince is since when a request is neither pending nor recorded; reported, which refused letters the
@@ -57,6 +58,7 @@ func (c *Channel) newSession(ctx context.Context) (*session, error) {
 		outbox:      &outbox{ctx: ctx, retryUnit: cmp.Or(c.Retry, firstRetry), queues: map[ID]*queue{}},
 		warnings:    warnings{report: c.Problem, current: map[string][2]string{}},
 		notes:       warnings{report: c.Note, current: map[string][2]string{}},
+		turns:       turns{window: cmp.Or(c.Turn, turnWindow), recent: map[turnKey][]newCard{}},
 		flood:       flood{most: cmp.Or(c.MaxCards, maxCards), cards: map[floodKey][]newCard{}},
 		refusals:    refusals{at: map[ID][]time.Time{}},
 		listButtons: listButtons{buttons: map[string]listButton{}},

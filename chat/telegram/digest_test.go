@@ -4,8 +4,10 @@ import (
 	"context"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -242,4 +244,41 @@ func TestButtonsSayWhat(t *testing.T) {
 	}
 	h.decideAsOperator(keyIn(personal, 2), approval.Denied)
 	h.waitForEdit(d, "one of its kind", func(m botapi.Message) bool { return slices.Contains(m.Buttons(), labels(2)[0]) })
+}
+
+// agentCall is a call that an agent executes itself.
+func agentCall(session, command string) string {
+	return `"tool_name":"Bash","execution":"agent","session_id":"` + session + `","request_data":{"command":"` + command + `"}`
+}
+
+// The calls of one turn of an agent are one message with a line each, which denies all and approves none. One alone, or of
+// another session, has a card.
+func TestCallsOfOneTurn(t *testing.T) {
+	t.Parallel()
+	h := newRig(t)
+	h.start(func(c *channel) { c.Turn = 3 * time.Second })
+	for n := 1; n <= 3; n++ {
+		h.request(keyIn(personal, n), agentCall("s", "make "+strconv.Itoa(n)))
+	}
+	h.request(keyIn(personal, 4), agentCall("other", "make 4"))
+	d := h.waitForMessage(ann, "the digest", func(m botapi.Message) bool { return strings.Contains(m.Text, "3 of 3 requests still open") })
+	for n := 1; n <= 3; n++ {
+		require.Contains(t, d.Text, "a700000"+strconv.Itoa(n))
+	}
+	require.NotContains(t, d.Text, "a7000004")
+	require.Len(t, d.Buttons(), 4)
+	require.Equal(t, "❌ Deny these 3", d.Buttons()[3])
+	h.waitForMessage(ann, "a card of its own", func(m botapi.Message) bool { return strings.Contains(m.Text, "approve a7000004") })
+	for _, m := range h.api.State().FromBot(ann) {
+		require.NotContains(t, m.Text, "approve a7000001")
+	}
+	h.tap(ann, d, d.Buttons()[1])
+	card := h.waitForMessage(ann, "the card of a line", func(m botapi.Message) bool { return strings.Contains(m.Text, "approve a7000002") })
+	h.tap(ann, card, "✅ Once")
+	h.tap(ann, h.waitForText(d, "📋 personal: 2 of 3 requests still open"), "❌ Deny these 2")
+	for n, want := range []approval.Verdict{approval.Denied, approval.Approved, approval.Denied, ""} {
+		require.Equal(t, want, h.verdict(keyIn(personal, n+1)), "request %d", n+1)
+	}
+	h.request(keyIn(personal, 5), agentCall("s", "make 5"))
+	h.waitForMessage(ann, "a card", func(m botapi.Message) bool { return strings.Contains(m.Text, "approve a7000005") })
 }
