@@ -52,6 +52,7 @@ type Context struct {
 	ShortID  string   // "": the first digits of ID
 	Type     string   // the card's type
 	Options  int      // how many options the question offers
+	Editable bool     // the request takes code 7
 	Bots     []string // the bot's names, without @
 	Names    []string // the person's, in lower case
 }
@@ -207,7 +208,7 @@ func parseReply(text string, c Context) Command {
 	if q, ok := strings.CutPrefix(text, "?"); ok {
 		return parseQuestion(trim(q))
 	}
-	if code, rest, colon := cutCode(text); code != "" {
+	if code, rest, colon := cutCode(text, c.Editable); code != "" {
 		return parseCode(code, rest, colon, c)
 	}
 	if len(topicsOf(text)) > 0 || asks(text) {
@@ -226,14 +227,18 @@ func parseQuestion(text string) Command {
 	return Command{Kind: Question, Text: text}
 }
 
-// cutCode cuts a text after its code: a digit from 1 to 7, perhaps full-width, and perhaps with a
+// cutCode cuts a text after its code: a digit from 1 to 6, or 7, perhaps full-width, and perhaps with a
 // mark behind it. colon says that whatever follows is meant as text.
-func cutCode(text string) (code, rest string, colon bool) {
+func cutCode(text string, editable bool) (code, rest string, colon bool) {
+	last := '6'
+	if editable {
+		last = '7'
+	}
 	r, size := utf8.DecodeRuneInString(text)
 	if r >= '１' && r <= '７' {
 		r += '1' - '１'
 	}
-	if r < '1' || r > '7' {
+	if r < '1' || r > last {
 		return "", "", false
 	}
 	after := text[size:]

@@ -16,6 +16,7 @@ const cardID = "a7f3b2c1d4e5f6a7"
 var (
 	noCard     = Context{Bots: []string{"permesso_bot"}}
 	actionCard = Context{Reply: true, ID: cardID, Type: approval.TypeAction, Bots: []string{"permesso_bot"}}
+	editCard   = Context{Reply: true, ID: cardID, Type: approval.TypeAction, Editable: true}
 	lastCard   = Context{Reply: true, Implicit: true, ID: cardID, Type: approval.TypeAction}
 	askCard    = Context{Reply: true, ID: cardID, Type: approval.TypeQuestion, Options: 3, Bots: []string{"permesso_bot"}}
 	openCard   = Context{Reply: true, ID: cardID, Type: approval.TypeQuestion}
@@ -182,6 +183,11 @@ func TestParseReplies(t *testing.T) {
 		{"undo beef1234", actionCard, notUnderstoodCmd(otherCard), "a reply to one card names another"},
 		{"undo beef1234", lastCard, Command{Kind: Undo, ID: "beef1234"}, "the last card is only implied"},
 		{"undo", actionCard, notUnderstoodCmd(notExact), "no id"},
+		{"7: npm test -- --run src", editCard, code("7", "npm test -- --run src"), "the text to run"},
+		{"7 npm test", editCard, Command{Kind: Unclear, Problem: continues, Code: "7"}, "it may read on"},
+		{"7", editCard, Command{Kind: Unclear, Problem: needsText, Code: "7"}, ""},
+		{"7: npm test", actionCard, notUnderstoodCmd(notExact), "no such code on this card"},
+		{"8: npm test", editCard, notUnderstoodCmd(notExact), ""},
 		{"approve a7f3b2c1? no", lastCard, notUnderstoodCmd(notExact), ""},
 	} {
 		require.Equal(t, tc.want, Parse(tc.text, tc.in), "%q: %s", tc.text, tc.why)

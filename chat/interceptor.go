@@ -60,7 +60,7 @@ func (m Message) Command() Command {
 	c := Context{Reply: m.Card != nil, Implicit: m.Implicit, Bots: m.Bots, Names: looseWords(m.From.Name)}
 	if m.Card != nil {
 		p := m.Card.Pending
-		c.ID, c.ShortID, c.Type, c.Options = p.RequestID, p.ShortID, p.Type, len(p.Options)
+		c.ID, c.ShortID, c.Type, c.Options, c.Editable = p.RequestID, p.ShortID, p.Type, len(p.Options), p.Editable != ""
 	}
 	return Parse(m.Text, c)
 }

@@ -38,7 +38,7 @@ func (r renderer) allRuns() []Line {
 	v := invocation{r, map[string]bool{}}
 	lines := v.handler(len(fields) > 0)
 	for _, f := range fields {
-		if !v.inline[f.Name] && !r.isReplaced(f, fields) {
+		if !v.inline[f.Name] && !v.isReplaced(f, fields) {
 			typed := r.typed(f.Name, r.argument(f), f.Value)
 			lines = append(lines, slices.DeleteFunc(typed, r.isLifted(f))...)
 		}

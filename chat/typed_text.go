@@ -2,6 +2,7 @@ package chat
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,8 +13,9 @@ import (
 
 // written is a text, and for a text that becomes a file, what changes there.
 func (t typedValue) written(s string) []Line {
-	if before, ok := t.replaced(t.arg, s); ok {
-		return t.fileDiff(true, before, s)
+	if before, ok := t.replaced(t.arg); ok {
+		lines, added, removed := t.diff(before, s, func(s string) []string { return strings.Split(s, "\n") })
+		return append([]Line{{LineLabel, t.label + ": " + t.changeCount(added, removed)}}, lines...)
 	}
 	if t.arg.Writes == "" {
 		return t.text(LineText, s)
@@ -25,9 +27,8 @@ func (t typedValue) written(s string) []Line {
 	return t.fileDiff(before.Exists, before.Text, s)
 }
 
-// replaced is the text in whose place s comes, if a comparison of lines shows all of it: a last line without a break would
-// not be seen.
-func (r renderer) replaced(a approval.Argument, s string) (before string, ok bool) {
+// replaced is the text in whose place that of an argument comes.
+func (r renderer) replaced(a approval.Argument) (before string, ok bool) {
 	if a.Replaces == "" {
 		return "", false
 	}
@@ -36,25 +37,44 @@ func (r renderer) replaced(a approval.Argument, s string) (before string, ok boo
 			before, ok = f.Text()
 		}
 	}
-	return before, ok && strings.HasSuffix(before, "\n") == strings.HasSuffix(s, "\n")
+	return before, ok
 }
 
 // isReplaced tells an argument that stands in the comparison with the text that replaces it.
-func (r renderer) isReplaced(f codec.Field, all []codec.Field) bool {
-	for _, by := range all {
-		a := r.argument(by)
-		text, isText := by.Text()
-		if _, ok := r.replaced(a, text); ok && isText && a.Type == facts.TypeText && a.Replaces == f.Name {
-			return r.argument(f).Type == facts.TypeText
-		}
+func (v invocation) isReplaced(f codec.Field, all []codec.Field) bool {
+	a := v.argument(f)
+	if _, isText := f.Text(); !isText || a.Type != facts.TypeText || a.Replaces+a.Writes != "" {
+		return false
 	}
-	return false
+	return slices.ContainsFunc(all, func(by codec.Field) bool {
+		a := v.argument(by)
+		_, isText := by.Text()
+		compares := isText && a.Type == facts.TypeText && a.Replaces == f.Name && f.Name != ""
+		return compares && !v.inline[by.Name] && typedValue{renderer: v.renderer, arg: a, name: by.Name}.withheldIn(by.Value) == ""
+	})
 }
 
 // fileDiff shows all lines of the new text. The signs of a diff precede the bar.
 func (t typedValue) fileDiff(exists bool, before, after string) []Line {
-	lines, added, removed := []Line{{}}, 0, 0
-	a, b := fileLines(before), fileLines(after)
+	shown, added, removed := t.diff(before, after, fileLines)
+	lines := append([]Line{{}}, shown...)
+	what := t.changeCount(added, removed)
+	if !exists {
+		what = t.Values.NewFile + ", " + what
+	}
+	lines[0] = Line{LineLabel, t.label + ": " + what}
+	switch {
+	case after == "":
+		lines = append(lines, Line{LineText, t.Values.EmptyFile})
+	case !strings.HasSuffix(after, "\n"):
+		lines = append(lines, Line{LineText, t.Values.NoFinalBreak})
+	}
+	return lines
+}
+
+// diff are the lines of two texts.
+func (t typedValue) diff(before, after string, split func(string) []string) (lines []Line, added, removed int) {
+	a, b := split(before), split(after)
 	if kind := t.withheld(before); kind != "" {
 		removed = len(a)
 		lines = append(lines, Line{LineRemoved, "- " + withBar(t.maskText(&hidden{Span: Span{Kind: kind}, withheld: true}, ""))})
@@ -73,18 +93,7 @@ func (t typedValue) fileDiff(exists bool, before, after string) []Line {
 			lines = append(lines, Line{LineSame, "  " + withBar(now[e.At])})
 		}
 	}
-	what := t.changeCount(added, removed)
-	if !exists {
-		what = t.Values.NewFile + ", " + what
-	}
-	lines[0] = Line{LineLabel, t.label + ": " + what}
-	switch {
-	case after == "":
-		lines = append(lines, Line{LineText, t.Values.EmptyFile})
-	case t.arg.Replaces == "" && !strings.HasSuffix(after, "\n"):
-		lines = append(lines, Line{LineText, t.Values.NoFinalBreak})
-	}
-	return lines
+	return lines, added, removed
 }
 
 func (t typedValue) changeCount(added, removed int) string {

@@ -399,8 +399,8 @@ func TestContradictionsDecideNothing(t *testing.T) {
 	for _, in := range []decide.Input{
 		{Verdict: approval.Approved, Code: "3"},
 		{Verdict: approval.Approved, Code: "5", Override: "do X"},
-		{Verdict: approval.Approved, Code: "7"},
-		{Code: "7"},
+		{Verdict: approval.Approved, Code: "8"},
+		{Code: "8"},
 		{Code: "6"},
 		{Scope: approval.Always},
 		{Verdict: approval.Approved, Code: "2", Scope: approval.Always},
@@ -420,8 +420,8 @@ func TestContradictionsDecideNothing(t *testing.T) {
 		in.Key, in.By, in.Via = key(1), decision(key(1), approval.Approved).By, "cli"
 		_, err := h.decider().Decide(t.Context(), in)
 		require.ErrorIs(t, err, decide.ErrNotApplicable, "%+v", in)
-		if in.Code == "7" {
-			require.ErrorContains(t, err, "the code must be 1 to 6")
+		if in.Code == "8" {
+			require.ErrorContains(t, err, "the code must be 1 to 7")
 		}
 		require.False(t, h.has(approval.DocDecision, key(1)))
 	}

@@ -87,6 +87,32 @@ func TestCheckerReadsFiles(t *testing.T) {
 	}
 }
 
+// A text that another one replaces is read in their comparison.
+func TestCheckerReadsComparisons(t *testing.T) {
+	tool := approval.Tool{
+		Name: "edit", Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/opt/tools/x-post", "--to={to}", "{text}"}},
+		Args: map[string]approval.Argument{"to": {Type: "text"}, "text": {Type: "text", Replaces: "to"}},
+	}
+	const runs = "runs: /opt/tools/x-post\n--to=‹to›\n‹text›\n"
+	for _, tt := range []struct {
+		why, old, text, card string
+		reads                bool
+	}{
+		{"both", "a\nb", "a\nc", "text: +1 -1\n  │ a\n- │ b\n+ │ c", true},
+		{"a break at the end of one", "a\n", "a", "text: +0 -1\n  │ a\n- │ ", true},
+		{"a break at the end that is not there", "a\n", "a", "text: +0 -0\n  │ a", false},
+		{"the old one lacks a line", "a\nb", "a\nc", "text: +1 -0\n  │ a\n+ │ c", false},
+		{"the new one lacks a line", "a\nb", "a\nc", "text: +0 -1\n  │ a\n- │ b", false},
+		{"the signs are wrong", "b", "c", "text: +1 -1\n+ │ b\n- │ c", false},
+	} {
+		data := object()
+		data.set("to", str(tt.old))
+		data.set("text", str(tt.text))
+		got := lacking(readRules(t), runs+tt.card, tool, tool.Args, data, nil)
+		require.Equal(t, tt.reads, got == "", "%s: %s", tt.why, got)
+	}
+}
+
 // No mask may cover what a request does.
 func TestCheckerRefusesMasks(t *testing.T) {
 	rules := readRules(t)

@@ -254,6 +254,21 @@ func (r *reader) member(name string, v *value, arg approval.Argument) bool {
 			return true
 		}
 	}
+	for by, x := range r.args {
+		if x.Replaces == name && r.removed(by, v, field{name: by, typ: arg.Type, arg: arg}) {
+			return true
+		}
+	}
+	return false
+}
+
+// removed reports whether a text can be read in the comparison with the argument that replaces it.
+func (r *reader) removed(by string, v *value, f field) bool {
+	for i := range r.page {
+		if r.label(i, by) >= 0 && i+1 < len(r.page) && r.compared(i+1, v, f, "- │ ", "+ │ ") {
+			return true
+		}
+	}
 	return false
 }
 
@@ -312,6 +327,9 @@ func (r *reader) within(from, at, end int, v *value, f field) bool {
 			if p := (place{i, after(r.page[i], prefix[0]), prefix[1]}); p.at >= 0 && r.whole(p, v, f) {
 				return true
 			}
+		}
+		if f.arg.Replaces != "" && r.compared(i, v, f, "+ │ ", "- │ ") {
+			return true
 		}
 		if f.arg.Writes != "" && r.file(i, v, f) {
 			return true
@@ -471,6 +489,30 @@ func (r *reader) elements(p place, v *value, f field) bool {
 // remark reports whether a line is the gate's, about the value around it.
 func (r *reader) remark(line int) bool {
 	return after(r.page[line], "⚠ ") > 0 || after(r.page[line], "· ") > 0
+}
+
+// compared reads a text in a comparison: its own lines, and those that stay, among lines of the other text.
+func (r *reader) compared(line int, v *value, f field, own, other string) bool {
+	want := strings.Split(v.text, "\n")
+	for ; line < len(r.page); line++ {
+		if after(r.page[line], other) >= 0 {
+			continue
+		}
+		at := max(after(r.page[line], own), after(r.page[line], "  │ "))
+		if at < 0 {
+			break
+		}
+		if len(want) == 0 {
+			return false
+		}
+		f.text, f.part, f.all = want[0], true, v.text
+		p, ok := r.text(place{line, at, "\x00"}, f, 0)
+		if !ok || !r.atEnd(p) {
+			return false
+		}
+		want = want[1:]
+	}
+	return len(want) == 0
 }
 
 // file reads a text as what becomes of a file: added lines, and lines that stay, among lines that are removed.

@@ -97,6 +97,10 @@ func (g generator) relate(r *request) {
 				t.Args["currency"] = approval.Argument{}
 				r.data.set("currency", str(pick(g, "EUR", "USD", "EUR ", "eur", "5")))
 			}
+		case a.Type == "text" && r.data.get("old") == nil && name != "old" && g.IntN(6) == 0:
+			a.Replaces = "old"
+			t.Args["old"] = approval.Argument{Type: "text"}
+			r.data.set("old", str(g.near(r.data.get(name).text)))
 		case a.Type == "text" && r.before == nil && g.IntN(6) == 0:
 			a.Writes = "file"
 			t.Args["file"] = approval.Argument{Type: "path"}

@@ -53,6 +53,7 @@ var maySync = map[string]string{
 	"ipc/write.go put":                "the same",
 	"chat/email/oauth/source.go save": "the server may have replaced the refresh token",
 	"cmd/permesso/internal/agent/hookinstall.go replaceSettings": "settings of a person",
+	"ipc/hook/calls.go give":                                     "once for each call that is deferred or handed back",
 	"ipc/client/client.go put":                                   "a client of an agent: its requests are not in HOME's journal",
 	"security/keyfile/keyfile.go Create":                         "a key: without it nothing in the journal verifies",
 	"security/receipt/keyfile.go LoadOrCreate":                   "the same",
