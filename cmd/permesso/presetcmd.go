@@ -66,6 +66,40 @@ func (a *app) printPreset(name string, o presetOptions) error {
 	return a.PrintToCopy(map[string]string{"name": name, "text": text}, strings.TrimSuffix(text, "\n"))
 }
 
+// coding are the presets of coding agents: the same rules, with the names of each agent's tools and arguments.
+var coding = map[string]map[string]string{
+	"coding-agent": {"READ": `"read_file"`, "SEARCH": `"search"`, "WRITE": `["write_file", "edit_file"]`, "SHELL": `"shell"`, "PATH": "path", "OBEYED": "deny"},
+	"claude-code": {
+		"READ": `"Read"`, "SEARCH": `["Glob", "Grep"]`, "WRITE": `["Write", "Edit", "NotebookEdit"]`, "SHELL": `"Bash"`, "PATH": "files", "OBEYED": "always_ask",
+		"MORE": `cwd = "@PROJECT@/**", description = { matches = ".*", optional = true }, timeout = { min = 0, optional = true }, run_in_background = { equals = false, optional = true }, `,
+	},
+	"codex": {"READ": `"view_image"`, "WRITE": `"apply_patch"`, "SHELL": `"Bash"`, "PATH": "files", "OBEYED": "always_ask", "MORE": `cwd = "@PROJECT@/**", `, "READS": `"cat ...", "head [-n *] ...", "tail [-n *] ...", "nl [-ba] ...", "rg [-n -i -l --files] ...", "grep [-n -i -r -l] ...", `},
+	"gemini": {
+		"READ": `"read_file"`, "SEARCH": `["list_directory", "glob", "grep_search"]`, "WRITE": `["write_file", "replace"]`, "SHELL": `"run_shell_command"`, "PATH": "files", "OBEYED": "always_ask",
+		"MORE": `cwd = "@PROJECT@/**", dir_path = { matches = ".*", optional = true }, description = { matches = ".*", optional = true }, is_background = { equals = false, optional = true }, `,
+	},
+}
+
+// codingRules are the rules of an agent. Those about tools that read files are left out if it reads them by commands.
+func codingRules(names map[string]string) (string, error) {
+	b, err := presets.ReadFile("presets/coding-rules.toml")
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	for rule := range strings.SplitSeq(string(b), "[[rules]]") {
+		if rule == "" || names["SEARCH"] == "" && (strings.Contains(rule, "@SEARCH@") || strings.Contains(rule, "netrc")) {
+			continue
+		}
+		out.WriteString("[[rules]]" + rule)
+	}
+	var pairs []string
+	for _, name := range []string{"READ", "SEARCH", "WRITE", "SHELL", "PATH", "MORE", "READS", "OBEYED"} {
+		pairs = append(pairs, "@"+name+"@", names[name])
+	}
+	return strings.NewReplacer(pairs...).Replace(out.String()), nil
+}
+
 // preset returns a preset's configuration, or its tests.
 func (a *app) preset(name string, o presetOptions) (string, error) {
 	file := name + ".toml"
@@ -75,6 +109,13 @@ func (a *app) preset(name string, o presetOptions) (string, error) {
 	b, err := presets.ReadFile("presets/" + file)
 	if err != nil {
 		return "", console.Fail(console.ExitUsage, "presets: "+strings.Join(setup.Presets(), ", "), "there is no preset %q", name)
+	}
+	if names, ok := coding[name]; ok && !o.tests {
+		rules, err := codingRules(names)
+		if err != nil {
+			return "", err
+		}
+		b = append(append(b, '\n'), rules...)
 	}
 	if r, valid := facts.Recipients(o.person); !valid || len(r) != 1 || !r[0].Bare() || strings.ContainsAny(o.person, `"\*?`) {
 		return "", console.Fail(console.ExitUsage, "--person ann@example.org", "--person: %q is not one mail address", o.person)

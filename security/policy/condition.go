@@ -27,6 +27,7 @@ type Condition struct {
 	Matches  string       // a regular expression for a whole text
 	Max, Min string       // bounds of an amount or a number, decimal
 	Currency string       // of an amount
+	Optional bool         // an allow also matches a request without the argument
 }
 
 // Check refuses an invalid condition.
@@ -275,6 +276,8 @@ func (c *condition) match(q *request, how reading) matchResult {
 	v := q.value(c)
 	switch {
 	case c.isEmpty() && (v == none || v.elements[0].isNull || string(compact(v.elements[0].raw)) == "[]"):
+		return yes
+	case v == none && c.Optional && len(c.path) == 1 && how == narrow:
 		return yes
 	case v == none:
 		return unknown

@@ -195,7 +195,7 @@ func (e *Engine) judge(rs *ruleset, q *request, found []approval.Finding) approv
 	v.judgeSecrets(found)
 	e.judgeLimits(v)
 	r := v.ruling()
-	if r.Soft = r.Outcome == approval.Ask && v.hardAsk == "" && !v.noGrant && !f.Question; r.Soft {
+	if r.Soft = r.Outcome == approval.Ask && v.hardAsk == "" && !v.noGrant && !f.Question && f.Subagent == ""; r.Soft {
 		v.command, r.Exact, _ = commandOf(f)
 		r.Exact = cmp.Or(r.Exact, exactProse(f))
 		e.applyGrants(v, &r)
@@ -265,7 +265,7 @@ func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 		v.base, v.rule = approval.Allow, byTrust
 	}
 	v.always = has && cp.Default == facts.AskAlways
-	v.noGrant = f.Tool != "" && !f.KnownTool || f.Subagent != ""
+	v.noGrant = f.Tool != "" && !f.KnownTool
 	if f.Unlisted {
 		v.setHardAsk(byUnlisted)
 		v.addReason("call_unlisted", "tool", f.Tool)

@@ -90,7 +90,7 @@ func (s *section) condition(argument string) policy.Condition {
 	}
 	return policy.Condition{
 		Field: argument, Equals: get[approval.Raw](s, key), Contains: s.text("contains"), Matches: s.text("matches"),
-		Max: s.text("max"), Min: s.text("min"), Currency: s.text("currency"),
+		Max: s.text("max"), Min: s.text("min"), Currency: s.text("currency"), Optional: s.flag("optional"),
 	}
 }
 
@@ -103,6 +103,7 @@ func conditionKeys() []Key {
 		{Name: "max", Example: `"20.00"`, Help: "of an amount or a number", Hint: boundHint, valueType: decimalType(true)},
 		{Name: "min", Example: `"1.00"`, Help: "of an amount or a number", Hint: boundHint, valueType: decimalType(true)},
 		{Name: "currency", Example: `"EUR"`, Help: "of an amount", Hint: `{ max = "20.00", currency = "EUR" }`, valueType: matching("currency", `^[A-Z0-9]{2,10}$`, "a currency's code, such as EUR")},
+		{Name: "optional", Default: "false", Help: "true, of an allow: a request without the argument matches, too", Hint: `{ matches = ".*", optional = true }`, valueType: flag(), instead: true},
 	}
 }
 
