@@ -31,7 +31,7 @@ func (a *app) initCmd() *cobra.Command {
 	c.Flags().StringVar(&b.TypedApprover, "approver", "", "approver: a login `name`, or NAME:UID (default: you)")
 	c.Flags().StringVar(&b.Autonomy, "autonomy", "supervised", "autonomy `level` of the agent: "+strings.Join(grant.Levels(), ", "))
 	c.Flags().StringVar(&b.Sandbox, "sandbox", "bwrap", "`kind` of the agent's sandbox: "+strings.Join(setup.Sandboxes(), ", "))
-	c.Flags().StringVar(&b.Preset, "preset", "", "also write this preset's workspace and rules: `name`, "+strings.Join(setup.Presets(), ", "))
+	c.Flags().StringVar(&b.Preset, "preset", "", "also write the rules of a preset: `name`, "+strings.Join(setup.Presets(), ", "))
 	addPresetFlags(c, &b.Project, &b.Person)
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "ask no questions")
 	completeFlags(c, map[string][]string{"workspace": nil, "approver": nil, "preset": setup.Presets()})

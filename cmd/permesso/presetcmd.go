@@ -42,7 +42,7 @@ func (a *app) policyPresetCmd() *cobra.Command {
 
 // addPresetFlags adds the flags of what a preset is made for.
 func addPresetFlags(c *cobra.Command, project, person *string) {
-	c.Flags().StringVar(project, "project", ".", "the project's `folder`, for coding-agent and ci")
+	c.Flags().StringVar(project, "project", ".", "the project's `folder`")
 	c.Flags().StringVar(person, "person", "you@example.org", "the person's mail `address`, for assistant")
 	_ = c.MarkFlagDirname("project")
 	completeFlags(c, map[string][]string{"person": nil})
