@@ -171,6 +171,7 @@ type messages struct {
 	NoDetails        string
 	Unreadable       string
 	Says             string
+	Subagent         string
 	Title            string
 	Preview          string
 	Metadata         string

@@ -502,7 +502,7 @@ func (r renderer) prose() []string {
 		title = ""
 	}
 	for _, part := range []struct{ label, text string }{
-		{r.Title, title}, {r.Preview, preview}, {r.Says, r.p.Agent.Rationale},
+		{r.Subagent, r.p.Subagent}, {r.Title, title}, {r.Preview, preview}, {r.Says, r.p.Agent.Rationale},
 	} {
 		switch {
 		case part.text == "":

@@ -147,10 +147,12 @@ func TestHookAnswers(t *testing.T) {
 	requireDenied(t, code, out, errs)
 
 	event = bytes.Replace(event, []byte(`"timeout":120000`), []byte(`"run_in_background":true`), 1)
+	event = bytes.Replace(event, []byte(`"tool_use_id"`), []byte(`"agent_id":"a1","agent_type":"explorer","tool_use_id"`), 1)
 	r = h.hook(event, "claude-code")
 	id = h.awaitOnePending()
 	_, card, _ = h.run("", "show", id)
 	require.Contains(t, card, "run_in_background")
+	require.Contains(t, card, "\nSubagent: \"explorer\"\n")
 	code, _, errs = h.run("", "approve", id, "--note", "only once")
 	require.Zero(t, code, errs)
 	code, out, errs = r.end()

@@ -212,6 +212,18 @@ var noGrantLifts = map[string]func(*testing.T, *approval.Facts) *policy.Engine{
 			Limits: map[string]policy.Limits{"w": {Ask: map[string]policy.Rate{"fs:write": {Burst: 0, Per: time.Hour}}}},
 		})
 	},
+	"a helper of the agent": func(t *testing.T, f *approval.Facts) *policy.Engine {
+		f.Subagent = "explorer"
+		return engine(t, policy.Config{})
+	},
+	"what changes who is asked": func(t *testing.T, f *approval.Facts) *policy.Engine {
+		f.ByAgent, f.Args = true, approval.Raw(`{"path":"/home/ann/.bashrc"}`)
+		return engine(t, policy.Config{Rules: []policy.Rule{rule(approval.Allow)}})
+	},
+	"a call that no table declares": func(t *testing.T, f *approval.Facts) *policy.Engine {
+		f.ByAgent, f.Unlisted = true, true
+		return engine(t, policy.Config{Rules: []policy.Rule{rule(approval.Allow)}})
+	},
 	"a rule": func(t *testing.T, _ *approval.Facts) *policy.Engine {
 		always := rule(approval.Ask)
 		always.Always = true
@@ -228,6 +240,42 @@ func TestGrantNeverLiftsSecretsTheTrifectaALimitOrAlwaysAsk(t *testing.T) {
 		require.Equal(t, approval.Ask, r.Outcome, "%s: %v", why, r.Reasons)
 		require.Empty(t, r.Grant, why)
 	}
+}
+
+// A rule may be for the helpers of an agent. Without that it is for both.
+func TestRulesForSubagents(t *testing.T) {
+	only := rule(approval.Allow)
+	only.Subagent = policy.Names{"expl*"}
+	f := factsFor("fs:write")
+	require.Equal(t, approval.Ask, engine(t, policy.Config{Rules: []policy.Rule{only}}).Judge(f).Outcome)
+	require.Equal(t, approval.Allow, engine(t, policy.Config{Rules: []policy.Rule{rule(approval.Allow)}}).Judge(f).Outcome)
+	f.Subagent = "explorer"
+	require.Equal(t, approval.Allow, engine(t, policy.Config{Rules: []policy.Rule{only}}).Judge(f).Outcome)
+	require.Equal(t, approval.Allow, engine(t, policy.Config{Rules: []policy.Rule{rule(approval.Allow)}}).Judge(f).Outcome)
+	only.Subagent = policy.Names{"*"}
+	f.Subagent = ""
+	require.Equal(t, approval.Ask, engine(t, policy.Config{Rules: []policy.Rule{only}}).Judge(f).Outcome, "it is not a helper")
+}
+
+// An allow may also match a request without an argument; a deny never does so.
+func TestOptionalConditions(t *testing.T) {
+	r := rule(approval.Allow)
+	r.Args = []policy.Condition{{Field: "n", Max: "3", Optional: true}}
+	judge := func(r policy.Rule, args string) approval.Outcome {
+		f := factsFor("fs:write")
+		f.Args, f.Declared = approval.Raw(args), map[string]approval.Argument{"n": {Type: "number", Optional: true}, "path": {Type: "path"}}
+		return engine(t, policy.Config{Rules: []policy.Rule{r}}).Judge(f).Outcome
+	}
+	require.Equal(t, approval.Allow, judge(r, `{"path":"/x"}`))
+	require.Equal(t, approval.Allow, judge(r, `{"n":3}`))
+	for _, args := range []string{`{"n":4}`, `{"n":null}`, `{"n":"3"}`, `{"n":[]}`, `{"n":{}}`} {
+		require.Equal(t, approval.Ask, judge(r, args), args)
+	}
+	r.Args[0].Optional = false
+	require.Equal(t, approval.Ask, judge(r, `{"path":"/x"}`))
+	r.Args[0].Optional, r.Outcome = true, approval.Deny
+	require.Equal(t, approval.Ask, judge(r, `{"path":"/x"}`), "it cannot be told")
+	require.Equal(t, approval.Deny, judge(r, `{"n":3}`))
 }
 
 // An offer counts the earlier requests that it would have allowed, and no others.
