@@ -260,6 +260,39 @@ func TestHookEnds(t *testing.T) {
 	require.Empty(t, out+errs)
 }
 
+// An agent that reads a deny from the output gets one for each end without an approval; if it cannot be written, the exit
+// denies.
+func TestHookDeniesInOutput(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", hookConfig)
+	copilot := hookEvent(t, "copilot-shell")
+	code, out, errs := h.hook(copilot, "copilot").end()
+	require.Zero(t, code, errs)
+	require.Regexp(t, `^\{"permissionDecision":"deny","permissionDecisionReason":"the gate cannot be asked: .*"\}\n$`, out)
+	require.Empty(t, errs)
+
+	code, out, errs = h.hook(hookEvent(t, "cursor-shell"), "cursor").end()
+	require.Regexp(t, `^\{"permission":"deny","user_message":".+","agent_message":".+"\}\n$`, out)
+	requireDenied(t, code, "", errs)
+
+	noGate := &hookRun{rig: h, cmd: h.command("hook", "copilot")}
+	noGate.cmd.Env = append(noGate.cmd.Environ(), "PERMESSO_URL=ftp://gate")
+	noGate.cmd.Stdin, noGate.cmd.Stdout, noGate.cmd.Stderr = bytes.NewReader(copilot), &noGate.out, &noGate.errs
+	require.NoError(t, noGate.cmd.Start())
+	code, out, errs = noGate.end()
+	require.Zero(t, code, errs)
+	require.Contains(t, out, `{"permissionDecision":"deny",`)
+
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer full.Close()
+	r := &hookRun{rig: h, cmd: h.command("hook", "copilot")}
+	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = bytes.NewReader(copilot), full, &r.errs
+	require.NoError(t, r.cmd.Start())
+	code, out, errs = r.end()
+	requireDenied(t, code, out, errs)
+}
+
 // Two hooks for one call are one request; many calls at once are as many.
 func TestHookAsksOnce(t *testing.T) {
 	t.Parallel()

@@ -18,13 +18,30 @@ type Agent struct {
 	tools   map[string]shape           // what is known of its tools
 
 	deferral func(c Call, reason string) []byte // ends the agent until the decision; nil: it cannot
+	denies   denial                             // nil: exit 2 with a line on standard error, and nothing else
+	shares   bool                               // its settings are read by other agents, too: the event says which one calls
 }
 
-func (a Agent) read(event []byte) (Call, error) {
-	if a.parse != nil {
-		return a.parse(event)
+// read returns the call in an event, and the agent that it is from.
+func (a Agent) read(event []byte) (Agent, Call, error) {
+	if a.shares {
+		a = sender(event, a)
 	}
-	return parse(event)
+	read := parse
+	if a.parse != nil {
+		read = a.parse
+	}
+	c, err := read(event)
+	return a, c, err
+}
+
+// refuse is the answer for a call that is not approved. c is what is known of the call.
+func (a Agent) refuse(c Call, why error) Answer {
+	x := Answer{Reason: oneLine(why.Error()), Exit: Deny}
+	if a.denies != nil {
+		x.Out, x.Exit = a.denies(c, x.Reason)
+	}
+	return x
 }
 
 // reply is how an event is answered.
@@ -37,13 +54,17 @@ type reply struct {
 // unknown one makes Codex discard all of it, and run the call.
 type form func(Verdict) []byte
 
+// denial is what standard output gets for a call that is not approved, and the exit after it. The exit is Allow only if
+// the agent reads a deny from the output alone; if that cannot be written it is Deny all the same.
+type denial func(c Call, reason string) (out []byte, exit int)
+
 var agents = []Agent{
 	{
 		Name: "claude-code", timeout: 10 * time.Minute,
 		asks: map[string]reply{"PreToolUse": {claudePreTool, true}, "PermissionRequest": {permission, true}},
 		informs: events("PostToolUse", "PostToolUseFailure", "Notification", "UserPromptSubmit", "Stop", "SubagentStart", "SubagentStop",
 			"PreCompact", "SessionStart", "SessionEnd", "PermissionDenied"),
-		deferral: claudeDefer,
+		deferral: claudeDefer, shares: true,
 		tools: map[string]shape{
 			"Bash": shell, "Monitor": shell, "Read": file, "Write": file, "Edit": file, "MultiEdit": file,
 			"NotebookEdit": {files: []string{"notebook_path"}},
@@ -73,6 +94,37 @@ var agents = []Agent{
 			"read_many_files": {globs: []string{"include"}},
 			"web_fetch":       {edit: "prompt"}, "google_web_search": {edit: "query"},
 		},
+	},
+
+	// Written from the agents' documents, not tried. Of their tools only what a document shows is known: a wrong name of an
+	// argument would tell a rule that a call works where it does not.
+	{
+		Name: "copilot", timeout: 30 * time.Second, parse: copilotEvent, denies: copilotDeny, shares: true,
+		asks: map[string]reply{
+			copilotTool: {copilotPreTool, true}, copilotPermission: {copilotPermit, false},
+			"PreToolUse": {copilotCompatible, false}, // of hooks under Claude Code's names
+		},
+		informs: events("postToolUse", "postToolUseFailure", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "Stop",
+			"SessionStart", "SessionEnd", "SubagentStop", "PreCompact", "Notification", "ErrorOccurred"),
+		tools: map[string]shape{"bash": shell, "powershell": shell, "Bash": shell},
+	},
+	{
+		Name: "vscode", timeout: 30 * time.Second, parse: vscodeEvent, shares: true,
+		asks:    map[string]reply{"PreToolUse": {claudePreTool, false}}, // an input that it does not expect is ignored, and the call runs as it was
+		informs: events("PostToolUse", "UserPromptSubmit", "SessionStart", "Stop", "SubagentStart", "SubagentStop", "PreCompact"),
+	},
+	{
+		Name: "cursor", timeout: 30 * time.Second, parse: cursorEvent, denies: cursorDeny,
+		asks: map[string]reply{
+			"preToolUse": {cursorAllow, false}, cursorShell: {cursorAllow, false}, cursorMCP: {cursorAllow, false},
+		},
+		informs: events("postToolUse", "postToolUseFailure", "afterShellExecution", "afterMCPExecution", "afterFileEdit", "afterAgentResponse",
+			"afterAgentThought", "sessionStart", "sessionEnd", "preCompact", "stop", "subagentStop"),
+	},
+	{
+		Name: "opencode", timeout: 10 * time.Minute, parse: opencodeEvent, // through the plugin that hook install writes
+		asks:    map[string]reply{opencodeTool: {opencodeOnce, false}, opencodePermission: {opencodeOnce, false}},
+		informs: events("tool.execute.after"),
 	},
 }
 
@@ -168,22 +220,22 @@ func geminiBeforeTool(v Verdict) []byte {
 	type input struct {
 		Input approval.Raw `json:"tool_input"`
 	}
-	b, err := codec.Encode(struct {
+	return encoded(struct {
 		Decision string `json:"decision"`
 		Output   input  `json:"hookSpecificOutput"`
 	}{"allow", input{v.edit()}})
-	if err != nil {
-		panic(err) // exit 2: it was read as JSON
-	}
-	return b
 }
 
 func specific(output any) []byte {
-	b, err := codec.Encode(struct {
+	return encoded(struct {
 		Output any `json:"hookSpecificOutput"`
 	}{output})
+}
+
+func encoded(doc any) []byte {
+	b, err := codec.Encode(doc)
 	if err != nil {
-		panic(err) // exit 2: texts alone are always encoded
+		panic(err) // exit 2: texts are always encoded, and the rest was read as JSON
 	}
 	return b
 }

@@ -16,7 +16,7 @@ func callOf(t *testing.T, agent, tool, input string, more ...string) (Agent, Cal
 	if agent == "gemini" {
 		event = strings.Replace(event, "PreToolUse", "BeforeTool", 1)
 	}
-	c, err := a.read([]byte(event))
+	a, c, err := a.read([]byte(event))
 	require.NoError(t, err)
 	return a, c
 }

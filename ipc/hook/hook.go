@@ -6,6 +6,9 @@
 //   - exit 0 is only for a call that the gate has approved, after the whole answer went out in one write,
 //   - every other end of the process is exit 2 with a sentence, also a panic of Go's runtime.
 //
+// The agents that are written from their documents, and not tried, get a deny in the form that all months of these agree
+// on: see their rows in agents.go. Where that is JSON with exit 0, exit 2 stays the end of everything else.
+//
 // What stays open, because the agent does not wait for the hook or does not start it, is in README.md.
 //
 // A call is a request with execution "agent": judged, typed and tainting like any other. The agent executes it, the gate
@@ -41,8 +44,8 @@ const (
 
 // Answer is what the process of the hook does at its end.
 type Answer struct {
-	Out    []byte // in one write, before the exit
-	Reason string // one line for standard error, if Exit is Deny
+	Out    []byte // in one write, before the exit; if that fails, the exit is Deny
+	Reason string // why the call is denied, one line for standard error if Exit is Deny; "": it is approved
 	Exit   int
 }
 
@@ -71,25 +74,50 @@ type Hook struct {
 
 // Run reads one event and asks the gate about its call.
 func (h Hook) Run(ctx context.Context, in io.Reader) Answer {
-	out, err := h.run(ctx, in)
+	hold := h.hold()
+	ctx, cancel := context.WithTimeout(ctx, hold)
+	defer cancel()
+	c, err := h.read(ctx, in)
 	if err != nil {
-		return Answer{Reason: oneLine(err.Error()), Exit: Deny}
+		return h.Agent.refuse(c, err)
+	}
+	out, err := h.run(ctx, c, hold)
+	if err != nil {
+		return h.Agent.refuse(c, err)
 	}
 	return Answer{Out: out, Exit: Allow}
 }
 
-func (h Hook) run(ctx context.Context, in io.Reader) ([]byte, error) {
-	hold := max(cmp.Or(h.Timeout, h.Agent.timeout)-margin, time.Second)
-	ctx, cancel := context.WithTimeout(ctx, hold)
+// Refuse answers an event for which the gate cannot be asked.
+func (h Hook) Refuse(ctx context.Context, in io.Reader, why error) Answer {
+	if h.Agent.denies == nil {
+		return h.Agent.refuse(Call{}, why)
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.hold())
 	defer cancel()
-	event, err := read(ctx, in)
+	c, _ := h.read(ctx, in) // denied either way
+	return h.Agent.refuse(c, why)
+}
+
+// hold is how long a person has.
+func (h Hook) hold() time.Duration {
+	return max(cmp.Or(h.Timeout, h.Agent.timeout)-margin, time.Second)
+}
+
+// read returns the call in the event. From then on the hook is one of the agent that has sent it.
+func (h *Hook) read(ctx context.Context, in io.Reader) (c Call, err error) {
+	event, err := readAll(ctx, in)
 	if err != nil {
-		return nil, err
+		return c, err
 	}
-	c, err := h.Agent.read(event)
+	h.Agent, c, err = h.Agent.read(event)
 	if err != nil {
-		return nil, fmt.Errorf("the event of %s cannot be read: %w", h.Agent.Name, err)
+		return Call{}, fmt.Errorf("the event of %s cannot be read: %w", h.Agent.Name, err) // half of it is not known
 	}
+	return c, nil
+}
+
+func (h Hook) run(ctx context.Context, c Call, hold time.Duration) ([]byte, error) {
 	reply, asks := h.Agent.asks[c.Event]
 	switch {
 	case !asks && h.Agent.informs[c.Event]:
@@ -101,7 +129,7 @@ func (h Hook) run(ctx context.Context, in io.Reader) ([]byte, error) {
 	}
 	switch h.Wait {
 	case "", Hold:
-		v, err := h.hold(ctx, c, hold)
+		v, err := h.wait(ctx, c, hold)
 		if err != nil {
 			return nil, err
 		}
@@ -112,8 +140,8 @@ func (h Hook) run(ctx context.Context, in io.Reader) ([]byte, error) {
 	return nil, fmt.Errorf("%q is no way to wait", h.Wait)
 }
 
-// read is the whole event. An agent that does not close the pipe has no answer.
-func read(ctx context.Context, in io.Reader) ([]byte, error) {
+// readAll is the whole event. An agent that does not close the pipe has no answer.
+func readAll(ctx context.Context, in io.Reader) ([]byte, error) {
 	type result struct {
 		b   []byte
 		err error
@@ -145,8 +173,8 @@ type Verdict struct {
 	Edited bool   // Call.Input is as a person has written it
 }
 
-// hold asks, and waits for the end. A call that is asked already is not asked again, and one approval is for one call.
-func (h Hook) hold(ctx context.Context, c Call, hold time.Duration) (Verdict, error) {
+// wait asks, and waits for the end. A call that is asked already is not asked again, and one approval is for one call.
+func (h Hook) wait(ctx context.Context, c Call, hold time.Duration) (Verdict, error) {
 	r, err := c.request(h.Agent, hold)
 	if err != nil {
 		return Verdict{}, err

@@ -2,6 +2,8 @@ package hook
 
 import (
 	"bytes"
+	"cmp"
+	_ "embed" // the plugin for opencode
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,13 +30,23 @@ const (
 
 // settings is where and how an agent keeps its hooks.
 type settings struct {
-	variable string           // that names the user's folder instead
-	folder   string           // below the home or the project
-	file     string           // in that folder
-	managed  string           // the system's file
-	events   []string         // that the hook is for by default
-	permits  []string         // that it is for with --events permission
-	entry    func(Line) entry // of one event
+	variable string         // that names the user's folder instead
+	below    string         // the folder in that one
+	folder   string         // below the home or the project
+	project  string         // below the project instead; "": folder
+	file     string         // in that folder
+	managed  string         // the system's file; "": there is none
+	version  bool           // the file needs a version
+	events   []string       // that the hook is for by default
+	permits  []string       // that it is for with --events permission
+	entry    func(Line) any // of one event; nil: the file is whole
+	whole    map[Scope]whole
+}
+
+// whole is a file that is all ours.
+type whole struct {
+	mark string // its first line
+	text func(line Line, events []string) string
 }
 
 // Line is the command line of a hook.
@@ -47,6 +59,16 @@ type Line struct {
 type entry struct {
 	Matcher string         `json:"matcher,omitempty"`
 	Hooks   []commandEntry `json:"hooks"`
+}
+
+// flatEntry is a hook of Copilot's, VS Code's or Cursor's.
+type flatEntry struct {
+	Type       string `json:"type,omitempty"`
+	Bash       string `json:"bash,omitempty"`
+	Command    string `json:"command,omitempty"`
+	Timeout    int64  `json:"timeout,omitempty"`
+	TimeoutSec int64  `json:"timeoutSec,omitempty"`
+	FailClosed bool   `json:"failClosed,omitempty"`
 }
 
 type commandEntry struct {
@@ -75,24 +97,67 @@ var settingsOf = map[string]settings{
 	"claude-code": {
 		variable: "CLAUDE_CONFIG_DIR", folder: ".claude", file: "settings.json", managed: "/etc/claude-code/managed-settings.json",
 		events: []string{"PreToolUse"}, permits: []string{"PermissionRequest"},
-		entry: func(l Line) entry { // no shell, and what breaks blocks
+		entry: func(l Line) any { // no shell, and what breaks blocks
 			return entry{Hooks: []commandEntry{{Type: "command", Command: l.Program, Args: l.Args, Timeout: int64(l.Timeout / time.Second), OnFailure: "block"}}}
 		},
 	},
 	"codex": {
+		whole:    map[Scope]whole{Managed: {requirementsMark, requirements}},
 		variable: "CODEX_HOME", folder: ".codex", file: "hooks.json", managed: "/etc/codex/requirements.toml",
 		events: []string{"PreToolUse"}, permits: []string{"PermissionRequest"},
-		entry: func(l Line) entry {
+		entry: func(l Line) any {
 			return entry{Hooks: []commandEntry{{Type: "command", Command: l.shellWords(), Timeout: int64(l.Timeout / time.Second)}}}
 		},
 	},
 	"gemini": {
 		variable: "", folder: ".gemini", file: "settings.json", managed: "/etc/gemini-cli/settings.json",
 		events: []string{"BeforeTool"},
-		entry: func(l Line) entry {
+		entry: func(l Line) any {
 			return entry{Matcher: ".*", Hooks: []commandEntry{{Name: "permesso", Type: "command", Command: l.shellWords(), Timeout: l.Timeout.Milliseconds()}}}
 		},
 	},
+	"copilot": {
+		variable: "COPILOT_HOME", folder: ".copilot", project: ".github", file: "hooks/permesso.json", version: true,
+		managed: "/etc/github-copilot/policy.d/permesso.json",
+		events:  []string{copilotTool}, permits: []string{copilotPermission},
+		entry: func(l Line) any {
+			return flatEntry{Type: "command", Bash: l.shellWords(), TimeoutSec: int64(l.Timeout / time.Second)}
+		},
+	},
+	"vscode": {
+		folder: ".copilot", project: ".github", file: "hooks/permesso.json", version: true, // Copilot reads it, too
+		events: []string{"PreToolUse"},
+		entry: func(l Line) any {
+			return flatEntry{Type: "command", Command: l.shellWords(), Timeout: int64(l.Timeout / time.Second)}
+		},
+	},
+	"cursor": {
+		folder: ".cursor", file: "hooks.json", version: true, managed: "/etc/cursor/hooks.json",
+		events: []string{"preToolUse"}, permits: []string{cursorShell, cursorMCP},
+		entry: func(l Line) any {
+			return flatEntry{Command: l.shellWords(), Timeout: int64(l.Timeout / time.Second), FailClosed: true}
+		},
+	},
+	"opencode": {
+		variable: "XDG_CONFIG_HOME", below: "opencode", folder: ".config/opencode", project: ".opencode", file: "plugins/permesso.js",
+		events: []string{opencodeTool},
+		whole:  map[Scope]whole{User: {pluginMark, plugin}, Project: {pluginMark, plugin}},
+	},
+}
+
+// plugin is the source of our plugin for opencode.
+//
+//go:embed opencode.mjs
+var pluginSource string
+
+const pluginMark = "// Written by permesso, all of it; a file without this line is left alone.\n"
+
+func plugin(line Line, _ []string) string {
+	command, err := json.Marshal(append([]string{line.Program}, line.Args...))
+	if err != nil {
+		panic(err) // texts
+	}
+	return pluginMark + strings.Replace(pluginSource, `["permesso", "hook", "opencode"]`, string(command), 1)
 }
 
 // Events are those that a hook is for: before each call, or with permission only where the agent itself would ask.
@@ -121,13 +186,16 @@ func (a Agent) File(scope Scope, home, project string, env func(string) string) 
 	s := settingsOf[a.Name]
 	switch scope {
 	case Managed:
+		if s.managed == "" {
+			return "", fmt.Errorf("%s has no settings of the system for hooks", a.Name)
+		}
 		return s.managed, nil
 	case Project:
-		return filepath.Join(project, s.folder, s.file), nil
+		return filepath.Join(project, cmp.Or(s.project, s.folder), s.file), nil
 	}
 	if s.variable != "" {
 		if dir := env(s.variable); dir != "" {
-			return filepath.Join(dir, s.file), nil
+			return filepath.Join(dir, s.below, s.file), nil
 		}
 	}
 	return filepath.Join(home, s.folder, s.file), nil
@@ -144,15 +212,28 @@ func (a Agent) Advice(scope Scope) string {
 		return "Codex skips it, without a word, until you trust it: start codex, type /hooks, and trust it; again after each change"
 	case a.Name == "gemini":
 		return "Gemini CLI runs a call whose hook is killed, and a trusted project can switch it off by hooksConfig"
+	case documentedAdvice[a.Name] != "":
+		return "written from the documents of " + a.Name + ", not tried: " + documentedAdvice[a.Name]
 	}
 	return ""
+}
+
+// documentedAdvice is what does not hold with the agents that were not tried, as their documents and reports of users have it.
+var documentedAdvice = map[string]string{
+	"copilot": "a call whose hook runs into its time-out goes on to Copilot's own rules, and calls at the same time share that time; " +
+		"a project switches all hooks but those of the system off by disableAllHooks in .github/copilot/settings.json; VS Code reads this file, too",
+	"vscode": "a call whose hook is killed or late runs; the user's settings can leave hook files out (chat.hookFilesLocations); " +
+		"Copilot CLI reads this file, too: if copilot is installed beside it, each call is asked twice",
+	"cursor": "a file of the project adds hooks, and one of them can say allow first; without failClosed, which is set here, Cursor runs a call whose hook breaks; " +
+		"--events permission asks before commands and MCP tools alone",
+	"opencode": "the plugin asks in opencode's own process; another plugin that is loaded after it can change a call that was approved, and opencode can be started without plugins",
 }
 
 // Add returns the settings of a scope with this hook for these events, and with no other of ours. Empty settings are an
 // empty object.
 func (a Agent) Add(scope Scope, text []byte, line Line, events []string) ([]byte, error) {
-	if a.requires(scope) {
-		return requirements(text, line, events)
+	if w, ok := settingsOf[a.Name].whole[scope]; ok {
+		return w.replace(text, w.text(line, events))
 	}
 	e, err := json.Marshal(settingsOf[a.Name].entry(line))
 	if err != nil {
@@ -166,35 +247,51 @@ func (a Agent) Add(scope Scope, text []byte, line Line, events []string) ([]byte
 	}, events)
 }
 
-// requires says that the settings of the scope are Codex's requirements.toml.
-func (a Agent) requires(scope Scope) bool { return a.Name == "codex" && scope == Managed }
+const requirementsMark = "# Requirements of Codex, all written by permesso; others are kept if this line is gone.\n"
 
-// mark is in the first line of a file that is all ours.
-const mark = "# Requirements of Codex, all written by permesso; others are kept if this line is gone.\n"
-
-// requirements is Codex's file of the system. One that others have written is theirs to edit.
-func requirements(text []byte, line Line, events []string) ([]byte, error) {
+// requirements is Codex's file of the system.
+func requirements(line Line, events []string) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%sallow_managed_hooks_only = true\n\n[features]\nhooks = true\n\n[hooks]\nmanaged_dir = %q\n", mark, filepath.Dir(line.Program))
+	fmt.Fprintf(&out, "%sallow_managed_hooks_only = true\n\n[features]\nhooks = true\n\n[hooks]\nmanaged_dir = %q\n", requirementsMark, filepath.Dir(line.Program))
 	for _, event := range events {
 		fmt.Fprintf(&out, "\n[[hooks.%s]]\n[[hooks.%s.hooks]]\ntype = \"command\"\ncommand = %q\ntimeout = %d\n", event, event, line.shellWords(), int64(line.Timeout/time.Second))
 	}
-	if len(text) > 0 && !bytes.HasPrefix(text, []byte(mark)) {
-		return nil, fmt.Errorf("it has other requirements: add these by hand:\n%s", out.String())
+	return out.String()
+}
+
+// isOurs reports whether all of a file is ours.
+func (w whole) isOurs(text []byte) bool { return bytes.HasPrefix(text, []byte(w.mark)) }
+
+// replace is the new text in place of ours. A file that others have written is theirs to edit.
+func (w whole) replace(text []byte, by string) ([]byte, error) {
+	if len(text) > 0 && !w.isOurs(text) {
+		return nil, fmt.Errorf("others have written it: add these by hand:\n%s", by)
 	}
-	return []byte(out.String()), nil
+	return []byte(by), nil
 }
 
 // Remove returns the settings of a scope without our hooks; empty: the file is not needed any more.
 func (a Agent) Remove(scope Scope, text []byte) ([]byte, error) {
-	if a.requires(scope) {
-		if bytes.HasPrefix(text, []byte(mark)) {
+	if w, ok := settingsOf[a.Name].whole[scope]; ok {
+		if w.isOurs(text) {
 			return nil, nil
 		}
 		return text, nil
 	}
-	return a.edit(text, func(string) []approval.Raw { return nil }, nil)
+	out, err := a.edit(text, func(string) []approval.Raw { return nil }, nil)
+	if err == nil && settingsOf[a.Name].version && emptySettings(out) {
+		return nil, nil
+	}
+	return out, err
 }
+
+// emptySettings reports whether a file has a version and nothing else.
+func emptySettings(text []byte) bool {
+	fields, err := codec.Fields(text)
+	return err == nil && len(fields) == 1 && fields[0].Name == versionField
+}
+
+const versionField = "version"
 
 // edit replaces our entries of each event by others. All else keeps its order, and its numbers their digits.
 func (a Agent) edit(text []byte, others func(event string) []approval.Raw, events []string) ([]byte, error) {
@@ -252,6 +349,9 @@ func (a Agent) edit(text []byte, others func(event string) []approval.Raw, event
 	default:
 		doc = append(doc, codec.Field{Name: "hooks", Value: fieldsOf(kept)})
 	}
+	if settingsOf[a.Name].version && len(kept) > 0 && !slices.ContainsFunc(doc, func(f codec.Field) bool { return f.Name == versionField }) {
+		doc = slices.Insert(doc, 0, codec.Field{Name: versionField, Value: approval.Raw("1")})
+	}
 	out := fieldsOf(doc)
 	if err := out.Indent(jsontext.WithIndent("  ")); err != nil {
 		return nil, err
@@ -261,12 +361,18 @@ func (a Agent) edit(text []byte, others func(event string) []approval.Raw, event
 
 // isOurs reports whether an entry has nothing but a hook of ours for this agent.
 func (a Agent) isOurs(item jsontext.Value) bool {
-	var e entry
-	if json.Unmarshal(item, &e) != nil || len(e.Hooks) != 1 {
+	var e struct {
+		entry
+		flatEntry
+	}
+	if json.Unmarshal(item, &e) != nil || len(e.Hooks) > 1 {
 		return false
 	}
-	h := e.Hooks[0]
-	words := strings.Fields(h.Command + " " + strings.Join(h.Args, " "))
+	line := e.Bash + " " + e.Command
+	for _, h := range e.Hooks {
+		line += " " + h.Command + " " + strings.Join(h.Args, " ")
+	}
+	words := strings.Fields(line)
 	for i, w := range words {
 		if strings.Trim(filepath.Base(w), "'") == "permesso" && len(words) > i+2 && words[i+1] == "hook" && words[i+2] == a.Name {
 			return true

@@ -2,6 +2,7 @@ package hook
 
 import (
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,6 +73,45 @@ func TestAdd(t *testing.T) {
   }
 }
 `,
+		"copilot": `{
+  "version": 1,
+  "hooks": {
+    "preToolUse": [
+      {
+        "type": "command",
+        "bash": "'/opt/my tools/permesso' hook copilot --timeout 10m30s",
+        "timeoutSec": 630
+      }
+    ]
+  }
+}
+`,
+		"vscode": `{
+  "version": 1,
+  "hooks": {
+    "PreToolUse": [
+      {
+        "type": "command",
+        "command": "'/opt/my tools/permesso' hook vscode --timeout 10m30s",
+        "timeout": 630
+      }
+    ]
+  }
+}
+`,
+		"cursor": `{
+  "version": 1,
+  "hooks": {
+    "preToolUse": [
+      {
+        "command": "'/opt/my tools/permesso' hook cursor --timeout 10m30s",
+        "timeout": 630,
+        "failClosed": true
+      }
+    ]
+  }
+}
+`,
 	} {
 		a, ok := AgentNamed(agent)
 		require.True(t, ok)
@@ -85,8 +125,75 @@ func TestAdd(t *testing.T) {
 		require.Equal(t, want, string(again), "a second time changes nothing")
 		gone, err := a.Remove(User, got)
 		require.NoError(t, err)
+		if settingsOf[agent].version {
+			require.Empty(t, gone, "the file is not needed any more")
+			continue
+		}
 		require.Equal(t, "{}\n", string(gone))
 	}
+}
+
+// Where each agent has its hooks.
+func TestSettingsFiles(t *testing.T) {
+	env := func(name string) string {
+		return map[string]string{"COPILOT_HOME": "/c", "XDG_CONFIG_HOME": "/x", "CODEX_HOME": "/o", "CLAUDE_CONFIG_DIR": "/a"}[name]
+	}
+	none := func(string) string { return "" }
+	for agent, want := range map[string][4]string{ // the user's, with the variable, the project's, the system's
+		"claude-code": {"/h/.claude/settings.json", "/a/settings.json", "/p/.claude/settings.json", "/etc/claude-code/managed-settings.json"},
+		"codex":       {"/h/.codex/hooks.json", "/o/hooks.json", "/p/.codex/hooks.json", "/etc/codex/requirements.toml"},
+		"gemini":      {"/h/.gemini/settings.json", "/h/.gemini/settings.json", "/p/.gemini/settings.json", "/etc/gemini-cli/settings.json"},
+		"copilot":     {"/h/.copilot/hooks/permesso.json", "/c/hooks/permesso.json", "/p/.github/hooks/permesso.json", "/etc/github-copilot/policy.d/permesso.json"},
+		"vscode":      {"/h/.copilot/hooks/permesso.json", "/h/.copilot/hooks/permesso.json", "/p/.github/hooks/permesso.json", ""},
+		"cursor":      {"/h/.cursor/hooks.json", "/h/.cursor/hooks.json", "/p/.cursor/hooks.json", "/etc/cursor/hooks.json"},
+		"opencode":    {"/h/.config/opencode/plugins/permesso.js", "/x/opencode/plugins/permesso.js", "/p/.opencode/plugins/permesso.js", ""},
+	} {
+		a, ok := AgentNamed(agent)
+		require.True(t, ok)
+		for i, at := range []struct {
+			scope Scope
+			env   func(string) string
+		}{{User, none}, {User, env}, {Project, none}, {Managed, none}} {
+			file, err := a.File(at.scope, "/h", "/p", at.env)
+			require.Equal(t, want[i], file, agent)
+			require.Equal(t, want[i] == "", err != nil, agent)
+		}
+		require.NotEmpty(t, a.Advice(User), agent)
+	}
+}
+
+// What others have in a file with a version stays there, and so does the hook of another agent in the same file.
+func TestAddBesideOthers(t *testing.T) {
+	copilot, _ := AgentNamed("copilot")
+	vscode, _ := AgentNamed("vscode")
+	both, err := copilot.Add(Project, nil, line("copilot"), []string{copilotTool})
+	require.NoError(t, err)
+	both, err = vscode.Add(Project, both, line("vscode"), []string{"PreToolUse"})
+	require.NoError(t, err)
+	one, err := copilot.Remove(Project, both)
+	require.NoError(t, err)
+	want, err := vscode.Add(Project, nil, line("vscode"), []string{"PreToolUse"})
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(one))
+
+	cursor, _ := AgentNamed("cursor")
+	const others = "{\n  \"version\": 1,\n  \"hooks\": {\n    \"stop\": [\n      {\n        \"command\": \"./say-done\"\n      }\n    ]\n  }\n}\n"
+	with, err := cursor.Add(User, []byte(others), line("cursor"), []string{"preToolUse", cursorShell})
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(with), `"version"`))
+	without, err := cursor.Remove(User, with)
+	require.NoError(t, err)
+	require.Equal(t, others, string(without))
+
+	opencode, _ := AgentNamed("opencode")
+	_, err = opencode.Add(User, []byte("export const Other = 1\n"), line("opencode"), nil)
+	require.ErrorContains(t, err, "others have written it")
+	text, err := opencode.Add(User, nil, line("opencode"), nil)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `const command = ["/opt/my tools/permesso","hook","opencode","--timeout","10m30s"]`)
+	gone, err := opencode.Remove(User, text)
+	require.NoError(t, err)
+	require.Empty(t, gone)
 }
 
 // Everything else in the settings stays: order, digits, and the hooks of others, also beside ours.

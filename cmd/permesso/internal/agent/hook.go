@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -43,16 +44,15 @@ func (h *hookCommand) ask() *cobra.Command {
 			if err != nil {
 				return deny(err)
 			}
-			if err := h.gate(&w); err != nil {
-				return deny(err)
-			}
-			g, err := w.connect(h.program)
-			if err != nil {
-				return deny(err)
-			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
-			x := hook.Hook{Agent: agent, Gate: g, Timeout: w.timeout, Wait: hook.Wait(wait), State: h.state()}
+			x := hook.Hook{Agent: agent, Timeout: w.timeout, Wait: hook.Wait(wait), State: h.state()}
+			if err = h.gate(&w); err == nil {
+				x.Gate, err = w.connect(h.program)
+			}
+			if err != nil {
+				return h.answer(x.Refuse(ctx, h.In, withHint(err)))
+			}
 			if x.Wait == hook.Defer && h.Env(hook.Deferring) == "" {
 				x.Wait = hook.Hold // no one would start the agent again
 			}
@@ -106,23 +106,25 @@ func agentNamed(name string) (hook.Agent, error) {
 
 // deny is an error in the form on which all agents block: exit 2, and one line.
 func deny(err error) error {
-	text := err.Error()
+	return console.Fail(hook.Deny, "", "%s", console.OneLine(withHint(err).Error()))
+}
+
+func withHint(err error) error {
 	if hint := console.HintFor(err); hint != "" {
-		text += "; " + hint
+		return fmt.Errorf("%w; %s", err, hint)
 	}
-	return console.Fail(hook.Deny, "", "%s", console.OneLine(text))
+	return err
 }
 
 // answer writes the whole answer at once. If that fails, the call is denied.
 func (h *hookCommand) answer(x hook.Answer) error {
+	if len(x.Out) > 0 {
+		if _, err := h.Out.Write(append(x.Out, '\n')); err != nil {
+			return deny(err)
+		}
+	}
 	if x.Exit != hook.Allow {
 		return deny(errors.New(x.Reason))
-	}
-	if len(x.Out) == 0 {
-		return nil
-	}
-	if _, err := h.Out.Write(append(x.Out, '\n')); err != nil {
-		return deny(err)
 	}
 	return nil
 }
