@@ -2,7 +2,7 @@
 // whether a call is executed whose hook has ended in this way. It compares the report with the recorded one: a cell that
 // has changed is an error, with both versions.
 //
-//	go run ./.ci/lab [-update] [-only cells|trials] [-cells PART] FOLDER
+//	go run ./.ci/lab [-update] [-only cells|trials|schemas] [-cells PART] FOLDER
 //
 // FOLDER has the agents' npm packages in node_modules; npm install fills it with those of package.json here. Cells with
 // settings of the system run in a mount namespace of their own, so that no file of the machine is touched.
@@ -33,8 +33,9 @@ import (
 // report is what a run has found: of each agent its version, and of each cell "runs" or "blocked".
 type report struct {
 	Versions map[string]string            `json:"versions"`
-	Cells    map[string]map[string]string `json:"cells"`  // by the row, then by the column
-	Trials   map[string]map[string]string `json:"trials"` // with our hook: how often the call ran
+	Cells    map[string]map[string]string `json:"cells"`             // by the row, then by the column
+	Trials   map[string]map[string]string `json:"trials"`            // with our hook: how often the call ran
+	Schemas  map[string]map[string]string `json:"schemas,omitempty"` // by the agent, then by the golden event or answer: "valid", with its digest
 }
 
 const (
@@ -45,10 +46,10 @@ const (
 func main() {
 	update := flag.Bool("update", false, "record the report")
 	part := flag.String("cells", "", "only rows with this text")
-	only := flag.String("only", "", "cells, or trials: those with our own hook and daemon")
+	only := flag.String("only", "", "cells, or trials: those with our own hook and daemon, or schemas: golden events and answers against those of the packages")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: go run ./.ci/lab [-update] [-only cells|trials] [-cells PART] FOLDER")
+		fmt.Fprintln(os.Stderr, "usage: go run ./.ci/lab [-update] [-only cells|trials|schemas] [-cells PART] FOLDER")
 		os.Exit(2)
 	}
 	folder, err := filepath.Abs(flag.Arg(0))
@@ -76,12 +77,15 @@ func run(folder, part, only string, update bool) error {
 		}
 		now.Versions[a.name] = version
 	}
-	if only != "trials" {
+	if only == "" || only == "cells" {
 		l.cells(part, &now)
 	}
 	var wrong error
-	if only != "cells" {
+	if only == "" || only == "trials" {
 		now.Trials, wrong = l.gate(part)
+	}
+	if only == "" || only == "schemas" {
+		l.schemas(&now)
 	}
 	if !update {
 		return errors.Join(wrong, compare(before, now))
@@ -140,6 +144,10 @@ func (r *report) add(now report) {
 	maps.Copy(r.Versions, now.Versions)
 	maps.Copy(r.Cells, now.Cells)
 	maps.Copy(r.Trials, now.Trials)
+	if r.Schemas == nil {
+		r.Schemas = map[string]map[string]string{}
+	}
+	maps.Copy(r.Schemas, now.Schemas)
 }
 
 // compare names each cell that has changed, with both versions.
@@ -150,6 +158,13 @@ func compare(before, now report) error {
 			if was := before.Cells[row][column]; was != got {
 				name := agentOf(column).name
 				changed = append(changed, fmt.Errorf("%s, %s: %s with %s, recorded: %s with %s", row, column, got, now.Versions[name], was, before.Versions[name]))
+			}
+		}
+	}
+	for agent, results := range now.Schemas {
+		for name, got := range results {
+			if got != before.Schemas[agent][name] {
+				changed = append(changed, fmt.Errorf("%s, schema: %s with %s, recorded: %q with %s", name, got, now.Versions[agent], before.Schemas[agent][name], before.Versions[agent]))
 			}
 		}
 	}

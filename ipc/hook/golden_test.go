@@ -3,8 +3,11 @@ package hook
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -163,4 +166,33 @@ func TestGolden(t *testing.T) {
 	for _, f := range kept {
 		require.True(t, compared[f.Name()], "%s is no answer any more", f.Name())
 	}
+}
+
+// The lab has validated these very events and answers against the schemas in these versions of the npm packages; Gemini CLI
+// has none for events. After a change: make lab LAB="-only schemas -update".
+func TestSchemas(t *testing.T) {
+	b, err := os.ReadFile("../../.ci/lab/report.json")
+	require.NoError(t, err)
+	var report struct{ Versions, Schemas map[string]any }
+	require.NoError(t, json.Unmarshal(b, &report))
+	require.Equal(t, map[string]any{"claude-code": "2.1.330", "codex": "0.169.0", "gemini": "0.61.0"}, report.Versions)
+	want := map[string]any{}
+	for agent := range report.Versions {
+		valid := map[string]any{}
+		patterns := []string{filepath.Join(fixtures, "answers", agent+"-*.json")}
+		if agent != "gemini" {
+			patterns = append(patterns, filepath.Join(fixtures, agent+"-*.json"))
+		}
+		for _, pattern := range patterns {
+			files, err := filepath.Glob(pattern)
+			require.NoError(t, err)
+			for _, file := range files {
+				b, err := os.ReadFile(file)
+				require.NoError(t, err)
+				valid[strings.TrimSuffix(filepath.Base(file), ".json")] = fmt.Sprintf("valid %x", sha256.Sum256(b))[:len("valid ")+8]
+			}
+		}
+		want[agent] = valid
+	}
+	require.Equal(t, want, report.Schemas)
 }
