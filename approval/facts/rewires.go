@@ -15,10 +15,11 @@ import (
 // what shells and git start by themselves, and the gate's own. Letters of either case: some systems find both.
 var rewirers = regexp.MustCompile(`(?i)(^|/)(` + strings.Join([]string{
 	`\.claude/(settings[^/]*\.json|hooks|plugins|agents)(/|$)`, `\.claude\.json$`, `\.codex(/|$)`, `\.gemini/(settings[^/]*\.json|extensions|policies)(/|$)`,
-	`\.cursor/(hooks|mcp)\.json$`, `\.github/hooks(/|$)`, `\.mcp\.json$`, `\.vscode/(settings|mcp|tasks)\.json$`, `\.opencode(/|$)`, `opencode\.jsonc?$`,
+	`\.cursor/(hooks|mcp)\.json$`, `\.cursor/hooks(/|$)`, `\.github/(hooks|copilot)(/|$)`, `\.copilot(/|$)`, `\.mcp\.json$`,
+	`\.vscode/(settings|mcp|tasks)\.json$`, `Code( - Insiders)?/User/(settings|mcp)\.json$`, `\.opencode(/|$)`, `\.config/opencode(/|$)`, `opencode\.jsonc?$`,
 	`\.(bash|zsh|ksh|csh|tcsh)rc$`, `\.(profile|bash_profile|bash_login|bash_logout|zshenv|zprofile|zlogin|zlogout|login|inputrc|envrc|pam_environment)$`,
 	`\.config/(fish|environment\.d|systemd|autostart)(/|$)`, `\.git/(hooks|config)(/|$)`, `\.gitconfig$`, `\.config/git(/|$)`, `\.ssh(/|$)`,
-	`etc/(profile|profile\.d|bash\.bashrc|zsh|environment|crontab|cron\.[a-z]+)(/|$)`, `etc/(claude-code|codex|gemini-cli|permesso)(/|$)`,
+	`etc/(profile|profile\.d|bash\.bashrc|zsh|environment|crontab|cron\.[a-z]+)(/|$)`, `etc/(claude-code|codex|gemini-cli|github-copilot|cursor|opencode|permesso)(/|$)`,
 	`permesso\.toml$`, `\.config/permesso(/|$)`, `\.local/state/permesso(-hooks)?(/|$)`, `(lib|run)/permesso(/|$)`, `permesso\.sock$`,
 }, "|") + `)`)
 

@@ -22,6 +22,8 @@ func TestRewires(t *testing.T) {
 		".cursor/hooks.json", ".github/hooks/pre.json", "/p/.mcp.json", "/home/ann/.bashrc", ".zshenv", "/home/ann/.profile", "/p/.git/hooks/pre-commit",
 		"/p/.git/config", "/home/ann/.config/permesso/permesso.toml", "/home/ann/.local/state/permesso/keys/mac.key", "/etc/permesso/permesso.toml",
 		"/run/permesso/permesso.sock", "/etc/claude-code/managed-settings.json", ".CLAUDE/Settings.json", "/home/ann/.config/fish/config.fish",
+		"/home/ann/.copilot/hooks/permesso.json", ".github/copilot/settings.json", "/etc/github-copilot/policy.d/permesso.json", ".cursor/hooks/ask.sh",
+		"/etc/cursor/hooks.json", "/home/ann/.config/Code/User/settings.json", "/home/ann/.config/opencode/plugins/permesso.js", ".opencode/plugins/permesso.js",
 	} {
 		require.NotEmpty(t, rewires("file_path", file, false), file)
 		require.Empty(t, rewires("file_path", file, true), "it is only read")
@@ -46,7 +48,7 @@ func TestRewires(t *testing.T) {
 	} {
 		require.Empty(t, rewires("command", line, false), line)
 	}
-	for _, file := range []string{"/p/README.md", "/p/src/settings.json", "/p/claude/settings.json", "/p/bashrc", "/p/permesso.go", "/p/.github/workflows/ci.yml"} {
+	for _, file := range []string{"/p/README.md", "/p/src/settings.json", "/p/claude/settings.json", "/p/bashrc", "/p/permesso.go", "/p/.github/workflows/ci.yml", "/p/.github/copilot-instructions.md", "/p/Code/User/main.go"} {
 		require.Empty(t, rewires("file_path", file, false), file)
 	}
 }

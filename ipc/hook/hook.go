@@ -14,7 +14,7 @@
 // A call is a request with execution "agent": judged, typed and tainting like any other. The agent executes it, the gate
 // runs nothing. The same call, in two hooks or in a repeated event, is one request.
 //
-// Source: the agents' programs, as tried; their versions stand in README.md.
+// Source: the agents' programs, as tried, and the documents of those that were not; README.md has the versions.
 package hook
 
 import (

@@ -28,11 +28,11 @@ const ask = (event) => new Promise((resolve, reject) => {
 
 export const Permesso = async ({ client, directory }) => {
   const approved = new Set()
+  const key = (sessionID, callID) => JSON.stringify([sessionID, callID])
   const answer = async (asked) => {
     let response = "reject"
     try {
-      const callID = asked.tool?.callID
-      if (!callID || !approved.has(callID)) {
+      if (!approved.has(key(asked.sessionID, asked.tool?.callID))) {
         const args = { patterns: asked.patterns, metadata: asked.metadata }
         await ask({ event: "permission.asked", sessionID: asked.sessionID, directory, tool: asked.permission, callID: asked.id, args })
       }
@@ -45,7 +45,7 @@ export const Permesso = async ({ client, directory }) => {
   return {
     "tool.execute.before": async (input, output) => {
       await ask({ event: "tool.execute.before", sessionID: input.sessionID, directory, tool: input.tool, callID: input.callID, args: output.args })
-      approved.add(input.callID)
+      approved.add(key(input.sessionID, input.callID))
     },
     event: async ({ event }) => {
       if (event.type === "permission.asked") answer(event.properties).catch(() => {}) // unanswered, it waits for the person

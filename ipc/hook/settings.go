@@ -220,13 +220,12 @@ func (a Agent) Advice(scope Scope) string {
 
 // documentedAdvice is what does not hold with the agents that were not tried, as their documents and reports of users have it.
 var documentedAdvice = map[string]string{
-	"copilot": "a call whose hook runs into its time-out goes on to Copilot's own rules, and calls at the same time share that time; " +
-		"a project switches all hooks but those of the system off by disableAllHooks in .github/copilot/settings.json; VS Code reads this file, too",
-	"vscode": "a call whose hook is killed or late runs; the user's settings can leave hook files out (chat.hookFilesLocations); " +
-		"Copilot CLI reads this file, too: if copilot is installed beside it, each call is asked twice",
-	"cursor": "a file of the project adds hooks, and one of them can say allow first; without failClosed, which is set here, Cursor runs a call whose hook breaks; " +
-		"--events permission asks before commands and MCP tools alone",
-	"opencode": "the plugin asks in opencode's own process; another plugin that is loaded after it can change a call that was approved, and opencode can be started without plugins",
+	"copilot": "a call whose hook is late goes on to Copilot's own rules, and calls at the same time share that time; a project switches all " +
+		"hooks but those of the system off by disableAllHooks in .github/copilot/settings.json; VS Code reads this file, too",
+	"vscode": "a call whose hook breaks runs; chat.hookFilesLocations in the user's settings can leave this file out; Copilot CLI reads it, too: " +
+		"with copilot installed beside it, each call is asked twice",
+	"cursor":   "without failClosed, which is set here, Cursor runs a call whose hook breaks",
+	"opencode": "opencode --pure starts it without plugins, and a plugin that is loaded later can change a call after its approval",
 }
 
 // Add returns the settings of a scope with this hook for these events, and with no other of ours. Empty settings are an

@@ -183,7 +183,7 @@ func TestAddBesideOthers(t *testing.T) {
 	require.Equal(t, 1, strings.Count(string(with), `"version"`))
 	without, err := cursor.Remove(User, with)
 	require.NoError(t, err)
-	require.Equal(t, others, string(without))
+	require.Equal(t, []byte(others), without)
 
 	opencode, _ := AgentNamed("opencode")
 	_, err = opencode.Add(User, []byte("export const Other = 1\n"), line("opencode"), nil)
