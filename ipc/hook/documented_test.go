@@ -90,6 +90,9 @@ func TestRefuse(t *testing.T) {
 		a, _ := agentOf(t, name)
 		require.Equal(t, want, Hook{Agent: a}.Refuse(t.Context(), bytes.NewReader(fixture(t, name)), why), name)
 	}
+	claude, _ := AgentNamed("claude-code")
+	x := Hook{Agent: claude}.Refuse(t.Context(), bytes.NewReader(fixture(t, "copilot-permission")), why)
+	require.Equal(t, Answer{Out: []byte(`{"behavior":"deny","message":"there is no gate"}`), Reason: "there is no gate", Exit: Allow}, x)
 }
 
 // pluginTest loads the plugin with a hook of the test's, makes one call, lets opencode ask about it and about another one,

@@ -90,7 +90,7 @@ func (h Hook) Run(ctx context.Context, in io.Reader) Answer {
 
 // Refuse answers an event for which the gate cannot be asked.
 func (h Hook) Refuse(ctx context.Context, in io.Reader, why error) Answer {
-	if h.Agent.denies == nil {
+	if h.Agent.denies == nil && !h.Agent.shares {
 		return h.Agent.refuse(Call{}, why)
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.hold())

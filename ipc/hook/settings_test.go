@@ -177,13 +177,13 @@ func TestAddBesideOthers(t *testing.T) {
 	require.Equal(t, string(want), string(one))
 
 	cursor, _ := AgentNamed("cursor")
-	const others = "{\n  \"version\": 1,\n  \"hooks\": {\n    \"stop\": [\n      {\n        \"command\": \"./say-done\"\n      }\n    ]\n  }\n}\n"
-	with, err := cursor.Add(User, []byte(others), line("cursor"), []string{"preToolUse", cursorShell})
+	others := []byte("{\n  \"version\": 1,\n  \"hooks\": {\n    \"stop\": [\n      {\n        \"command\": \"./say-done\"\n      }\n    ]\n  }\n}\n")
+	with, err := cursor.Add(User, others, line("cursor"), []string{"preToolUse", cursorShell})
 	require.NoError(t, err)
 	require.Equal(t, 1, strings.Count(string(with), `"version"`))
 	without, err := cursor.Remove(User, with)
 	require.NoError(t, err)
-	require.Equal(t, []byte(others), without)
+	require.Equal(t, others, without)
 
 	opencode, _ := AgentNamed("opencode")
 	_, err = opencode.Add(User, []byte("export const Other = 1\n"), line("opencode"), nil)
