@@ -213,7 +213,7 @@ func (a Agent) Advice(scope Scope) string {
 	case a.Name == "gemini":
 		return "Gemini CLI runs a call whose hook is killed, and a trusted project can switch it off by hooksConfig"
 	case documentedAdvice[a.Name] != "":
-		return "written from the documents of " + a.Name + ", not tried: " + documentedAdvice[a.Name]
+		return "written from the documents of " + a.Name + ", not tried in the lab: " + documentedAdvice[a.Name]
 	}
 	return ""
 }
@@ -225,7 +225,7 @@ var documentedAdvice = map[string]string{
 	"vscode": "a call whose hook breaks runs; chat.hookFilesLocations in the user's settings can leave this file out; Copilot CLI reads it, too: " +
 		"with copilot installed beside it, each call is asked twice",
 	"cursor":   "without failClosed, which is set here, Cursor runs a call whose hook breaks",
-	"opencode": "opencode --pure starts it without plugins, and a plugin that is loaded later can change a call after its approval",
+	"opencode": "opencode runs every call if the plugin does not load, and opencode --pure starts without plugins; a plugin that is loaded later can change a call after its approval",
 }
 
 // Add returns the settings of a scope with this hook for these events, and with no other of ours. Empty settings are an
