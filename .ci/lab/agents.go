@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,8 +16,9 @@ type agent struct {
 	name, column, pkg, program string
 	system                     string // its folder in /etc
 	onFailure                  bool
+	managed                    bool // in trials: the hook is in the settings of the system
 	flat                       bool // the form of its answers
-	touch                      func(file string) model.Call
+	shell                      func(command string) model.Call
 	prepare                    func(place, row) error
 	args                       func(row) []string
 	env                        func(url string) []string
@@ -27,14 +29,26 @@ var agents = []agent{claude("claude-code", false), claude("claude-code onFailure
 // title is the column's head.
 func (a agent) title(versions map[string]string) string {
 	title := a.name + " " + versions[a.name]
-	if a.onFailure {
+	switch {
+	case a.managed:
+		title += " managed"
+	case a.onFailure:
 		title += " `onFailure`"
 	}
 	return title
 }
 
+// inSystem is the agent with its hook in the settings of the system.
+func (a agent) inSystem() agent {
+	a.managed, a.column = true, a.name+" managed"
+	return a
+}
+
+// tried are the columns of the trials. Our hook always has onFailure in Claude Code's settings.
+var tried = []agent{agents[1], agents[1].inSystem(), codex, codex.inSystem(), gemini, gemini.inSystem()}
+
 func agentOf(column string) agent {
-	for _, a := range agents {
+	for _, a := range slices.Concat(agents, tried) {
 		if a.column == column {
 			return a
 		}
@@ -111,8 +125,8 @@ type object = map[string]any
 func claude(column string, onFailure bool) agent {
 	return agent{
 		name: "claude-code", column: column, pkg: "@anthropic-ai/claude-code", program: "claude", system: "claude-code", onFailure: onFailure,
-		touch: func(file string) model.Call {
-			return model.Call{Tool: "Bash", Args: fmt.Sprintf(`{"command":"touch %s","description":"Create a file"}`, file)}
+		shell: func(command string) model.Call {
+			return model.Call{Tool: "Bash", Args: fmt.Sprintf(`{"command":%q,"description":"Create a file"}`, command)}
 		},
 		prepare: func(p place, r row) error {
 			h := object{"type": "command", "command": p.hook, "args": []string{}, "timeout": r.seconds()}
@@ -149,8 +163,8 @@ func claude(column string, onFailure bool) agent {
 
 var codex = agent{
 	name: "codex", column: "codex", pkg: "@openai/codex", program: "codex", system: "codex",
-	touch: func(file string) model.Call {
-		return model.Call{Tool: "exec_command", Args: fmt.Sprintf(`{"cmd":"touch %s"}`, file)}
+	shell: func(command string) model.Call {
+		return model.Call{Tool: "exec_command", Args: fmt.Sprintf(`{"cmd":%q}`, command)}
 	},
 	prepare: func(p place, r row) error {
 		config := `model = "gpt-5"
@@ -166,7 +180,7 @@ env_key = "LAB_KEY"
 trust_level = "trusted"
 `
 		entry := "[[hooks.PreToolUse]]\n[[hooks.PreToolUse.hooks]]\ntype = \"command\"\ncommand = " + strconv.Quote(p.hook) + "\ntimeout = " + strconv.Itoa(r.seconds()) + "\n"
-		if r.managed {
+		if r.managed && !r.ours {
 			// managed_dir is where the scripts are.
 			text := "allow_managed_hooks_only = true\n[features]\nhooks = true\n[hooks]\nmanaged_dir = " + strconv.Quote(p.dir) + "\n" + entry
 			if err := p.write(filepath.Join(p.system, "requirements.toml"), text, 0o644); err != nil {
@@ -197,13 +211,13 @@ trust_level = "trusted"
 
 var gemini = agent{
 	name: "gemini", column: "gemini", pkg: "@google/gemini-cli", program: "gemini", system: "gemini-cli", flat: true,
-	touch: func(file string) model.Call {
-		return model.Call{Tool: "run_shell_command", Args: fmt.Sprintf(`{"command":"touch %s"}`, file)}
+	shell: func(command string) model.Call {
+		return model.Call{Tool: "run_shell_command", Args: fmt.Sprintf(`{"command":%q}`, command)}
 	},
 	prepare: func(p place, r row) error {
 		hooks := object{"BeforeTool": []any{object{"matcher": ".*", "hooks": []any{object{"name": "lab", "type": "command", "command": p.hook, "timeout": r.seconds() * 1000}}}}}
 		user := object{"security": object{"auth": object{"selectedType": "gemini-api-key"}, "folderTrust": object{"enabled": false}}}
-		if r.managed {
+		if r.managed && !r.ours {
 			if err := p.write(filepath.Join(p.system, "settings.json"), text(object{"hooks": hooks}), 0o644); err != nil {
 				return err
 			}

@@ -2,7 +2,7 @@
 // whether a call is executed whose hook has ended in this way. It compares the report with the recorded one: a cell that
 // has changed is an error, with both versions.
 //
-//	go run ./.ci/lab [-update] [-only cells|trials|schemas] [-cells PART] FOLDER
+//	go run ./.ci/lab [-update] [-only cells|trials|schemas] [-cells PART] [-column PART] FOLDER
 //
 // FOLDER has the agents' npm packages in node_modules; npm install fills it with those of package.json here. Cells with
 // settings of the system run in a mount namespace of their own, so that no file of the machine is touched.
@@ -16,8 +16,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,14 +45,15 @@ func main() {
 	update := flag.Bool("update", false, "record the report")
 	part := flag.String("cells", "", "only rows with this text")
 	only := flag.String("only", "", "cells, or trials: those with our own hook and daemon, or schemas: golden events and answers against those of the packages")
+	column := flag.String("column", "", "only trials in columns with this text")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: go run ./.ci/lab [-update] [-only cells|trials|schemas] [-cells PART] FOLDER")
+		fmt.Fprintln(os.Stderr, "usage: go run ./.ci/lab [-update] [-only cells|trials|schemas] [-cells PART] [-column PART] FOLDER")
 		os.Exit(2)
 	}
 	folder, err := filepath.Abs(flag.Arg(0))
 	if err == nil {
-		err = run(folder, *part, *only, *update)
+		err = run(folder, *part, *only, *column, *update)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "lab:", err)
@@ -62,7 +61,7 @@ func main() {
 	}
 }
 
-func run(folder, part, only string, update bool) error {
+func run(folder, part, only, column string, update bool) error {
 	l := &lab{folder: folder}
 	now := report{Versions: map[string]string{}, Cells: map[string]map[string]string{}}
 	before, err := read()
@@ -82,7 +81,7 @@ func run(folder, part, only string, update bool) error {
 	}
 	var wrong error
 	if only == "" || only == "trials" {
-		now.Trials, wrong = l.gate(part)
+		now.Trials, wrong = l.gate(part, column)
 	}
 	if only == "" || only == "schemas" {
 		l.schemas(&now)
@@ -178,16 +177,15 @@ func writeDocument(r report) error {
 		return err
 	}
 	text := string(b)
-	var names, tried []string
+	var names, trialNames []string
 	for _, row := range rows {
 		names = append(names, row.name)
 	}
 	for _, t := range trials {
-		tried = append(tried, t.name)
+		trialNames = append(trialNames, t.name)
 	}
-	columns := []string{"claude-code", "claude-code onFailure", "codex", "gemini"}
 	for mark, table := range map[string]string{
-		"cells": r.table("the hook …", names, columns, r.Cells), "trials": r.table("", tried, columns[1:], r.Trials),
+		"cells": r.table("the hook …", names, agents, r.Cells), "trials": r.table("", trialNames, tried, r.Trials),
 	} {
 		begin := "<!-- " + mark + ": make lab writes this table -->\n"
 		before, rest, ok := strings.Cut(text, begin)
@@ -200,17 +198,17 @@ func writeDocument(r report) error {
 	return os.WriteFile(document, []byte(text), 0o644)
 }
 
-func (r report) table(head string, names, columns []string, cells map[string]map[string]string) string {
+func (r report) table(head string, names []string, columns []agent, cells map[string]map[string]string) string {
 	var out strings.Builder
 	out.WriteString("| " + head + " |")
 	for _, c := range columns {
-		out.WriteString(" " + agentOf(c).title(r.Versions) + " |")
+		out.WriteString(" " + c.title(r.Versions) + " |")
 	}
 	out.WriteString("\n|---" + strings.Repeat("|---", len(columns)) + "|\n")
 	for _, name := range names {
 		out.WriteString("| " + name + " |")
 		for _, c := range columns {
-			got := cells[name][c]
+			got := cells[name][c.column]
 			if got == "runs" {
 				got = "**runs**"
 			}
@@ -282,17 +280,15 @@ func (p place) write(name, text string, mode os.FileMode) error {
 }
 
 func (l *lab) call(a agent, row row, dir string) (ran bool, err error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	effect := filepath.Join(dir, "effect")
+	m := &model.Server{Turns: [][]model.Call{{a.shell("touch " + effect)}}}
+	url, stop, err := serveModel(m)
 	if err != nil {
 		return false, err
 	}
-	effect := filepath.Join(dir, "effect")
-	m := &model.Server{Turns: [][]model.Call{{a.touch(effect)}}}
-	server := &http.Server{Handler: m, ReadHeaderTimeout: time.Minute}
-	go func() { _ = server.Serve(listener) }()
-	defer server.Close()
+	defer stop()
 
-	p := place{dir: dir, home: filepath.Join(dir, "home"), project: filepath.Join(dir, "project"), hook: filepath.Join(dir, "hook.sh"), url: "http://" + listener.Addr().String()}
+	p := place{dir: dir, home: filepath.Join(dir, "home"), project: filepath.Join(dir, "project"), hook: filepath.Join(dir, "hook.sh"), url: url}
 	called := filepath.Join(dir, "called")
 	if row.script != "" {
 		form := "specific"
@@ -321,7 +317,7 @@ func (l *lab) call(a agent, row row, dir string) (ran bool, err error) {
 		if _, err := os.Stat("/etc/" + a.system); err != nil { // an empty /etc over the machine's, in this namespace alone
 			mount = "mkdir -p " + dir + "/etc && cp -a /etc/. " + dir + "/etc 2>/dev/null; mkdir -p " + dir + "/etc/" + a.system + " && mount --bind " + dir + "/etc /etc && " + mount
 		}
-		argv = append([]string{"unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "lab"}, argv...)
+		argv = append(append(unshare(), "sh", "-c", mount, "lab"), argv...)
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = p.project

@@ -60,10 +60,14 @@ func (h *hookCommand) ask() *cobra.Command {
 		},
 	}
 	w.flags(h.program, c, "the agent's time-out for the hook (default: the agent's own); the hook denies 5 s before it")
-	c.Flags().StringVar(&wait, "wait", string(hook.Hold), "`way` to wait for a person: "+strings.Join(hook.Waits(), ", "))
-	_ = c.RegisterFlagCompletionFunc("wait", cobra.FixedCompletions(hook.Waits(), cobra.ShellCompDirectiveNoFileComp))
+	waitFlag(c, &wait)
 	h.workspaceFlag(c)
 	return c
+}
+
+func waitFlag(c *cobra.Command, wait *string) {
+	c.Flags().StringVar(wait, "wait", string(hook.Hold), "how to wait for a person: "+strings.Join(hook.Waits(), ", "))
+	_ = c.RegisterFlagCompletionFunc("wait", cobra.FixedCompletions(hook.Waits(), cobra.ShellCompDirectiveNoFileComp))
 }
 
 // state is the folder of this user's hooks, "" if there is none.

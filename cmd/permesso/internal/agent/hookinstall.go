@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ type hookSettings struct {
 	events   []string
 	advise   bool // says what does not hold
 	approval time.Duration
+	wait     string
 	print    bool
 	yes      bool
 }
@@ -35,6 +37,7 @@ func (h *hookCommand) install() *cobra.Command {
 	c := s.command("install AGENT", "Put the hook into the settings of an agent", s.add)
 	c.Flags().StringSliceVar(&s.events, "events", []string{"pretool"}, "`pretool`: before each call; permission: where the agent would ask; or both")
 	c.Flags().Var((*console.Duration)(&s.approval), "approval-timeout", "how long a person has for an answer (default 10m); the agent waits 30 s longer")
+	waitFlag(c, &s.wait)
 	h.workspaceFlag(c)
 	return c
 }
@@ -84,6 +87,12 @@ func (s *hookSettings) add(a hook.Agent, text []byte) ([]byte, error) {
 	}
 	timeout := cmp.Or(s.approval, 10*time.Minute) + 30*time.Second
 	args := []string{"hook", a.Name, "--timeout", timeout.String()}
+	if !slices.Contains(hook.Waits(), s.wait) {
+		return nil, console.Fail(console.ExitUsage, "permesso hook install --help", "--wait: %q is none of %s", s.wait, strings.Join(hook.Waits(), ", "))
+	}
+	if hook.Wait(s.wait) != hook.Hold {
+		args = append(args, "--wait", s.wait)
+	}
 	if s.locate != nil && s.workspace != "default" {
 		args = append(args, "--workspace", s.workspace)
 	}
