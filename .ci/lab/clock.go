@@ -49,28 +49,32 @@ func (l *lab) buildShifted(program string) error {
 		return err
 	}
 	src := filepath.Join(strings.TrimSpace(string(root)), "src/time")
-	b, err := os.ReadFile(filepath.Join(src, "time.go"))
-	if err != nil {
-		return err
-	}
-	head := "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
-	shifted := strings.Replace(string(b), head, head+"\tsec += labShift()\n", 1)
-	if shifted == string(b) {
-		return fmt.Errorf("%s has another time.Now than the lab knows", src)
-	}
 	dir := filepath.Join(l.folder, "clock")
 	p := place{}
-	if err := p.write(filepath.Join(dir, "time.go"), shifted, 0o644); err != nil {
-		return err
-	}
 	if err := p.write(filepath.Join(dir, "lab.go"), labClock, 0o644); err != nil {
 		return err
 	}
-	overlay := text(object{"Replace": object{
-		filepath.Join(src, "time.go"): filepath.Join(dir, "time.go"),
-		filepath.Join(src, "lab.go"):  filepath.Join(dir, "lab.go"),
-	}})
-	if err := p.write(filepath.Join(dir, "overlay.json"), overlay, 0o644); err != nil {
+	const body = "\tsec, nsec, mono := runtimeNow()\n"
+	const head = "func Now() Time {\n" + body
+	files := object{filepath.Join(src, "lab.go"): filepath.Join(dir, "lab.go")}
+	for name, change := range map[string][2]string{
+		"time.go": {head, "func Now() Time { return labNow(labShift()) }\n\nfunc labNow(shift int64) Time {\n" + body + "\tsec += shift\n"},
+		// The runtime calls it where no call of the system is possible.
+		"sleep.go": {"<- Now().Add(", "<- labNow(0).Add("},
+	} {
+		b, err := os.ReadFile(filepath.Join(src, name))
+		if err != nil {
+			return err
+		}
+		if strings.Count(string(b), change[0]) != 1 {
+			return fmt.Errorf("%s/%s has another time.Now than the lab knows", src, name)
+		}
+		files[filepath.Join(src, name)] = filepath.Join(dir, name)
+		if err := p.write(filepath.Join(dir, name), strings.Replace(string(b), change[0], change[1], 1), 0o644); err != nil {
+			return err
+		}
+	}
+	if err := p.write(filepath.Join(dir, "overlay.json"), text(object{"Replace": files}), 0o644); err != nil {
 		return err
 	}
 	return build("-overlay", filepath.Join(dir, "overlay.json"), "-o", program, "./cmd/permesso")

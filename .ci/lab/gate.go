@@ -42,7 +42,7 @@ func (l *lab) gate(part, column string) (map[string]map[string]string, error) {
 		return nil, err
 	}
 	cells := map[string]map[string]string{}
-	var wrong []error
+	wrong := []error{l.acp(part, cells)}
 	var mu sync.Mutex
 	var jobs []func()
 	for _, t := range trials {
@@ -88,20 +88,33 @@ func (l *lab) program(clock bool) string {
 	return filepath.Join(l.folder, "permesso")
 }
 
+// setting is a place for one run of an agent.
+func (l *lab) setting(a agent, clock bool) (*setting, error) {
+	dir, err := os.MkdirTemp("", "lab-")
+	if err != nil {
+		return nil, err
+	}
+	return &setting{
+		lab: l, agent: a, program: l.program(clock), clock: clock, allowed: map[string]int{},
+		place: place{dir: dir, home: filepath.Join(dir, "home"), project: filepath.Join(dir, "project")},
+	}, errors.Join(os.MkdirAll(filepath.Join(dir, "effects"), 0o755), os.MkdirAll(filepath.Join(dir, "project"), 0o755))
+}
+
+func (w *setting) close() {
+	if w.daemon != nil {
+		_ = w.kill()
+	}
+	w.inside.close()
+	_ = os.RemoveAll(w.dir)
+}
+
 // try runs an agent once.
 func (l *lab) try(a agent, t trial) (c count, err error) {
-	dir, err := os.MkdirTemp("", "lab-")
+	w, err := l.setting(a, t.clock)
 	if err != nil {
 		return c, err
 	}
-	defer os.RemoveAll(dir)
-	w := &setting{
-		lab: l, agent: a, program: l.program(t.clock), clock: t.clock, allowed: map[string]int{},
-		place: place{dir: dir, home: filepath.Join(dir, "home"), project: filepath.Join(dir, "project")},
-	}
-	if err := os.MkdirAll(filepath.Join(dir, "effects"), 0o755); err != nil {
-		return c, err
-	}
+	defer w.close()
 	c.of = max(t.calls, 1)
 	var calls []model.Call
 	for i := range c.of {
@@ -114,7 +127,6 @@ func (l *lab) try(a agent, t trial) (c count, err error) {
 	}
 	defer stop()
 	w.url = url
-	defer func() { w.inside.close() }()
 	if err := w.prepare(t); err != nil {
 		return c, err
 	}
@@ -122,17 +134,22 @@ func (l *lab) try(a agent, t trial) (c count, err error) {
 		if err := w.serve(); err != nil {
 			return c, err
 		}
-		defer func() { _ = w.kill() }()
 	}
 	do := t.do
 	if do == nil {
 		do = alone
 	}
 	err = do(w)
-	made, globErr := w.effects()
+	c, countErr := w.counted(c)
+	return c, errors.Join(err, countErr)
+}
+
+// counted adds what ran, and what of it no one allowed.
+func (w *setting) counted(c count) (count, error) {
+	made, err := w.effects()
 	for effect, n := range made {
 		c.ran += n
 		c.unallowed += max(0, n-w.allowed[effect])
 	}
-	return c, errors.Join(err, globErr)
+	return c, err
 }

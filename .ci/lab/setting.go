@@ -32,21 +32,20 @@ type setting struct {
 	daemon  *exec.Cmd
 	id      string // of the pending request
 	allowed map[string]int
-	clock   bool // the program's clock can be shifted
+	digest  string // of it
+	clock   bool   // the program's clock can be shifted
+	cut     bool   // the connection was cut by a signal
 }
 
 // prepare makes all but the daemon and the agent's process.
 func (w *setting) prepare(t trial) error {
-	if err := os.MkdirAll(w.project, 0o755); err != nil {
-		return err
-	}
 	if err := w.mounts(t); err != nil {
 		return err
 	}
 	if err := w.agent.prepare(w.place, row{ours: true, managed: w.agent.managed}); err != nil {
 		return err
 	}
-	if err := w.write(filepath.Join(w.home, ".config/permesso/permesso.toml"), "listen = \"\"\nui = false\n[workspaces.default]\n", 0o600); err != nil {
+	if err := w.configure(); err != nil {
 		return err
 	}
 	for i := range max(t.hooks, 1) {
@@ -65,6 +64,12 @@ func (w *setting) prepare(t trial) error {
 		return nil
 	}
 	return w.wrap(t.event)
+}
+
+// configure writes a configuration with room for 50 requests at once; the default is 32.
+func (w *setting) configure() error {
+	const text = "listen = \"\"\nui = false\n[workspaces.default]\nlimits = { pending = 64 }\n"
+	return w.write(filepath.Join(w.home, ".config/permesso/permesso.toml"), text, 0o600)
 }
 
 // mounts makes the namespace, if the trial needs one.
@@ -209,9 +214,13 @@ func (w *setting) agentLine() []string {
 }
 
 func (w *setting) start(argv ...string) (*running, error) {
+	return w.startWith(w.agent.env(w.url), argv...)
+}
+
+func (w *setting) startWith(env []string, argv ...string) (*running, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	r := &running{ended: make(chan struct{}), stop: cancel, cmd: w.command(ctx, argv...)}
-	r.cmd.Env = append(r.cmd.Env, w.agent.env(w.url)...)
+	r.cmd.Env = append(r.cmd.Env, env...)
 	r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.out
 	killGroup(r.cmd)
 	if err := r.cmd.Start(); err != nil {
@@ -307,7 +316,7 @@ func (w *setting) awaitPending(r *running) error {
 		if err != nil || len(all) != 1 {
 			return false
 		}
-		w.id = all[0].ID
+		w.id, w.digest = all[0].ID, all[0].Digest
 		return true
 	})
 }
@@ -387,14 +396,17 @@ func (w *setting) effects() (map[string]int, error) {
 }
 
 // signal sends a signal to the hook's process.
-func (w *setting) signal(sig syscall.Signal) error {
+func (w *setting) signal(sig syscall.Signal) error { return w.signalTo("hook", sig) }
+
+// signalTo sends a signal to the process of a command of ours.
+func (w *setting) signalTo(command string, sig syscall.Signal) error {
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return err
 	}
 	for _, file := range files {
 		line, err := os.ReadFile(file)
-		if err != nil || !bytes.HasPrefix(line, []byte(w.program+"\x00hook\x00")) {
+		if err != nil || !bytes.HasPrefix(line, []byte(w.program+"\x00"+command+"\x00")) {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
@@ -405,6 +417,7 @@ func (w *setting) signal(sig syscall.Signal) error {
 		if err != nil || !bytes.Contains(environ, []byte(w.dir)) {
 			continue
 		}
+		w.cut = sig != 0
 		return syscall.Kill(pid, sig)
 	}
 	return os.ErrProcessDone
@@ -419,7 +432,7 @@ func (w *setting) fill(folder string) error {
 	return nil
 }
 
-// model starts the model's server.
+// serveModel starts the model's server.
 func serveModel(m *model.Server) (url string, stop func(), err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
