@@ -46,7 +46,18 @@ func main() {
 	part := flag.String("cells", "", "only rows with this text")
 	only := flag.String("only", "", "cells, or trials: those with our own hook and daemon, or schemas: golden events and answers against those of the packages")
 	column := flag.String("column", "", "only trials in columns with this text")
+	possible := flag.Bool("possible", false, "only exit 1, with a line, where no mount namespace can be had")
 	flag.Parse()
+	if err := noNamespaces(); err != nil {
+		fmt.Printf("lab: skipped: no mount namespace can be had here: %v\n", err)
+		if *possible {
+			os.Exit(1)
+		}
+		return
+	}
+	if *possible {
+		return
+	}
 	if flag.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "usage: go run ./.ci/lab [-update] [-only cells|trials|schemas] [-cells PART] [-column PART] FOLDER")
 		os.Exit(2)
@@ -68,7 +79,7 @@ func run(folder, part, only, column string, update bool) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	for _, a := range agents {
+	for _, a := range append(slices.Clone(agents), editing) {
 		version, err := l.version(a.pkg)
 		if err != nil {
 			fmt.Printf("lab: %s is not installed: its column is missing\n", a.name)
@@ -89,15 +100,17 @@ func run(folder, part, only, column string, update bool) error {
 	if !update {
 		return errors.Join(wrong, compare(before, now))
 	}
-	before.add(now)
-	b, err := json.MarshalIndent(before, "", "  ")
+	if part+only+column != "" {
+		now = before.with(now)
+	}
+	b, err := json.MarshalIndent(now, "", "  ")
 	if err != nil {
 		return err
 	}
 	if err := os.WriteFile(recorded, append(b, '\n'), 0o644); err != nil {
 		return err
 	}
-	return errors.Join(wrong, writeDocument(before))
+	return errors.Join(wrong, writeDocument(now))
 }
 
 func (l *lab) cells(part string, now *report) {
@@ -132,21 +145,23 @@ func read() (r report, err error) {
 	return r, json.Unmarshal(b, &r)
 }
 
-// add replaces what another run has found.
-func (r *report) add(now report) {
-	if r.Cells == nil {
-		r.Cells, r.Trials, r.Versions = map[string]map[string]string{}, map[string]map[string]string{}, map[string]string{}
+// with has what a run has found in place of what was found before.
+func (r report) with(now report) report {
+	all := report{
+		Versions: map[string]string{}, Cells: map[string]map[string]string{}, Trials: map[string]map[string]string{}, Schemas: map[string]map[string]string{},
 	}
-	if r.Trials == nil {
-		r.Trials = map[string]map[string]string{}
+	for _, x := range []report{r, now} {
+		maps.Copy(all.Versions, x.Versions)
+		for from, to := range map[*map[string]map[string]string]map[string]map[string]string{&x.Cells: all.Cells, &x.Trials: all.Trials, &x.Schemas: all.Schemas} {
+			for row, cells := range *from {
+				if to[row] == nil {
+					to[row] = map[string]string{}
+				}
+				maps.Copy(to[row], cells)
+			}
+		}
 	}
-	maps.Copy(r.Versions, now.Versions)
-	maps.Copy(r.Cells, now.Cells)
-	maps.Copy(r.Trials, now.Trials)
-	if r.Schemas == nil {
-		r.Schemas = map[string]map[string]string{}
-	}
-	maps.Copy(r.Schemas, now.Schemas)
+	return all
 }
 
 // compare names each cell that has changed, with both versions.
@@ -177,15 +192,19 @@ func writeDocument(r report) error {
 		return err
 	}
 	text := string(b)
-	var names, trialNames []string
+	var names, trialNames, exchangeNames []string
 	for _, row := range rows {
 		names = append(names, row.name)
 	}
 	for _, t := range trials {
 		trialNames = append(trialNames, t.name)
 	}
+	for _, x := range exchanges {
+		exchangeNames = append(exchangeNames, acpRow(x))
+	}
 	for mark, table := range map[string]string{
 		"cells": r.table("the hook …", names, agents, r.Cells), "trials": r.table("", trialNames, tried, r.Trials),
+		"exchanges": r.table("", exchangeNames, []agent{editing}, r.Trials),
 	} {
 		begin := "<!-- " + mark + ": make lab writes this table -->\n"
 		before, rest, ok := strings.Cut(text, begin)
@@ -200,6 +219,7 @@ func writeDocument(r report) error {
 
 func (r report) table(head string, names []string, columns []agent, cells map[string]map[string]string) string {
 	var out strings.Builder
+	columns = slices.DeleteFunc(slices.Clone(columns), func(a agent) bool { return r.Versions[a.name] == "" })
 	out.WriteString("| " + head + " |")
 	for _, c := range columns {
 		out.WriteString(" " + c.title(r.Versions) + " |")

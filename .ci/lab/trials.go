@@ -96,11 +96,13 @@ var trials = []trial{
 	{name: "the clock jumps a day back while the hook waits, then approved", clock: true, ran: 1, install: soon("30s"), do: pending(then(jump(-day), (*setting).approve))},
 	{name: "the clock jumps a day back while the hook waits, no decision in time", clock: true, install: soon("5s"), do: pending(jump(-day))},
 	{name: "the clock jumps a day ahead and back, then denied", clock: true, install: soon("30s"), do: pending(then(jump(day), ignored((*setting).seen), jump(0), ignored(denyIt)))},
-	{name: "deferred; daemon and supervisor killed; approved; resumed twice", ran: 1, columns: isClaude, install: []string{"--wait", "defer"}, do: deferral},
+	{name: "deferred; daemon and supervisor killed; approved; resumed twice", ran: 1, columns: isClaude, install: []string{"--wait", "defer"}, do: func(w *setting) error { return deferral(w, true) }},
+	{name: "deferred; daemon and supervisor killed; denied; resumed twice", columns: isClaude, install: []string{"--wait", "defer"}, do: func(w *setting) error { return deferral(w, false) }},
 	{name: "deferred, never approved", columns: isClaude, install: []string{"--wait", "defer"}, do: deferredOnly},
 	{name: "three calls in one turn under defer, none approved", calls: 3, columns: isClaude, install: []string{"--wait", "defer", "--approval-timeout", "5s"}, do: supervised},
+	{name: "three calls in one turn under defer, two approved", calls: 3, any: true, columns: isClaude, install: []string{"--wait", "defer", "--approval-timeout", "30s"}, do: supervisedEven},
 	{name: "the hook is ended by SIGTERM", do: pending(func(w *setting) error { return w.signal(syscall.SIGTERM) })},
-	{name: "the hook is killed at a random moment", times: 50, open: notClaude, do: killed},
+	{name: "the hook is killed at a random moment", times: 50, open: notClaude, columns: func(a agent) bool { return a.column != "gemini managed" }, do: killed},
 }
 
 func decideEven(w *setting) error {
@@ -157,13 +159,20 @@ func (w *setting) supervise(agent []string) (*running, error) {
 }
 
 func supervised(w *setting) error {
+	return w.supervisedDuring(func(r *running) error { <-r.ended; return nil })
+}
+
+func supervisedEven(w *setting) error {
+	return w.supervisedDuring(func(r *running) error { return w.decideAll(r, even) })
+}
+
+func (w *setting) supervisedDuring(do func(*running) error) error {
 	r, err := w.supervise(w.agentLine())
 	if err != nil {
 		return err
 	}
 	defer r.end()
-	<-r.ended
-	return nil
+	return do(r)
 }
 
 // again is the command line with which a supervisor says that its work is taken up.
@@ -197,7 +206,8 @@ func deferredOnly(w *setting) error {
 	return err
 }
 
-func deferral(w *setting) error {
+// deferral restarts all of it before the decision, and takes it up again after it, too.
+func deferral(w *setting, allow bool) error {
 	again, err := deferredOnce(w, w.agentLine())
 	if err != nil {
 		return err
@@ -213,12 +223,18 @@ func deferral(w *setting) error {
 	if again, err = r.again(); err != nil {
 		return err
 	}
-	if err := w.approve(); err != nil {
+	want := 0
+	if allow {
+		err, want = w.approve(), 1
+	} else if err = w.awaitPending(r); err == nil {
+		err = denyIt(w)
+	}
+	if err != nil {
 		return err
 	}
 	<-r.ended
-	if made, err := w.effects(); err != nil || made["0"] != 1 {
-		return errors.Join(err, fmt.Errorf("after the approval it ran %d times: %s", made["0"], r.out.String()))
+	if made, err := w.effects(); err != nil || made["0"] != want {
+		return errors.Join(err, fmt.Errorf("after the decision it ran %d times: %s", made["0"], r.out.String()))
 	}
 	r2, err := w.supervise(again) // a second one, of the same deferral
 	if err != nil {

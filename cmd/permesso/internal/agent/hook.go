@@ -66,7 +66,7 @@ func (h *hookCommand) ask() *cobra.Command {
 }
 
 func waitFlag(c *cobra.Command, wait *string) {
-	c.Flags().StringVar(wait, "wait", string(hook.Hold), "how to wait for a person: "+strings.Join(hook.Waits(), ", "))
+	c.Flags().StringVar(wait, "wait", string(hook.Hold), "`way` to wait for a person: "+strings.Join(hook.Waits(), ", "))
 	_ = c.RegisterFlagCompletionFunc("wait", cobra.FixedCompletions(hook.Waits(), cobra.ShellCompDirectiveNoFileComp))
 }
 
