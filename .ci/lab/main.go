@@ -299,6 +299,14 @@ func (p place) write(name, text string, mode os.FileMode) error {
 	return os.WriteFile(name, []byte(text), mode)
 }
 
+// env keeps all files of the agents in the place, also temporary ones.
+func (p place) env() []string {
+	return []string{
+		"HOME=" + p.home, "PATH=" + os.Getenv("PATH"), "TERM=xterm-256color", "LAB_KEY=none",
+		"TMPDIR=" + p.dir, "CLAUDE_CODE_TMPDIR=" + p.dir,
+	}
+}
+
 func (l *lab) call(a agent, row row, dir string) (ran bool, err error) {
 	effect := filepath.Join(dir, "effect")
 	m := &model.Server{Turns: [][]model.Call{{a.shell("touch " + effect)}}}
@@ -341,7 +349,7 @@ func (l *lab) call(a agent, row row, dir string) (ran bool, err error) {
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = p.project
-	cmd.Env = append([]string{"HOME=" + p.home, "PATH=" + os.Getenv("PATH"), "TERM=xterm-256color", "LAB_KEY=none"}, a.env(p.url)...)
+	cmd.Env = append(p.env(), a.env(p.url)...)
 	killGroup(cmd)
 	out, err := cmd.CombinedOutput()
 	if m.Asked() == 0 {

@@ -131,7 +131,7 @@ func (w *setting) codes() (string, error) {
 }
 
 func (w *setting) env() []string {
-	env := []string{"HOME=" + w.home, "PATH=" + os.Getenv("PATH"), "TERM=xterm-256color", "LAB_KEY=none", "LAB_DIR=" + w.dir, "PERMESSO_JOURNAL_SIZE=2097152"}
+	env := append(w.place.env(), "LAB_DIR="+w.dir, "PERMESSO_JOURNAL_SIZE=2097152")
 	if w.clock {
 		env = append(env, "LAB_CLOCK="+filepath.Join(w.dir, "clock"))
 	}

@@ -59,7 +59,7 @@ func TestHookInstall(t *testing.T) {
 	require.Contains(t, out, "+             \"timeout\": 3630,\n")
 	out, err = run("install", "claude-code", "--yes", "--wait", "defer")
 	require.NoError(t, err)
-	require.Contains(t, out, "+             \"--wait\",\n+             \"defer\"\n")
+	require.Contains(t, out, "\"--wait\",\n+               \"defer\"\n")
 	out, err = run("install", "claude-code", "--yes", "--wait", "forever")
 	require.Error(t, err)
 	require.Contains(t, out, `--wait: "forever" is none of hold, defer, hand-back`)
