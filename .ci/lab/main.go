@@ -1,11 +1,14 @@
 // Command lab runs the pinned versions of the agents against a model of ours on loopback, without any account, and reports
 // whether a call is executed whose hook has ended in this way. It compares the report with the recorded one: a cell that
-// has changed is an error, with both versions.
+// has changed is an error, with both versions. Trials have our own hook and daemon, and break one of them: a call that ran
+// without an approval is an error, except where the agent is known to go on without our process.
 //
 //	go run ./.ci/lab [-update] [-only cells|trials|schemas] [-cells PART] [-column PART] FOLDER
 //
-// FOLDER has the agents' npm packages in node_modules; npm install fills it with those of package.json here. Cells with
-// settings of the system run in a mount namespace of their own, so that no file of the machine is touched.
+// FOLDER has the agents' npm packages in node_modules; npm install fills it with those of package.json here. What has
+// settings of the system, or a small file system, runs in a mount namespace of its own, so that no file of the machine is
+// touched; without root this is one in a user namespace. With -update a run of all replaces the record, and a part of it
+// only what it has found.
 package main
 
 import (

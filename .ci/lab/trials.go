@@ -90,6 +90,7 @@ var trials = []trial{
 	{name: "the daemon is killed while the hook waits, and started again", ran: 1, do: pending(then((*setting).kill, (*setting).serve, (*setting).approve))},
 	{name: "the gate's disk is full", full: gateState, install: soon("10s"), do: then(fill(gateState), alone)},
 	{name: "the gate's disk becomes full while the hook waits, then denied", full: gateState, install: soon("20s"), do: pending(then(fill(gateState), ignored(denyIt)))},
+	{name: "the gate's disk becomes full while the hook waits, then approved", full: gateState, any: true, install: soon("20s"), do: pending(then(fill(gateState), ignored((*setting).approve)))},
 	{name: "the hook's own disk is full, one of two approved", full: hookState, calls: 2, ran: 1, do: then(fill(hookState), decideEven)},
 	{name: "50 calls at once, half approved", calls: 50, ran: 25, do: decideEven},
 	{name: "the clock jumps a day ahead while the hook waits, then approved", clock: true, any: true, install: soon("30s"), do: pending(then(jump(day), ignored((*setting).approve)))},
