@@ -141,7 +141,7 @@ func check(find func(string) (schema, error), name string, doc []byte) error {
 }
 
 // program maps the largest file of a pattern below node_modules.
-func (l *lab) program(pattern string) ([]byte, error) {
+func (l *lab) binary(pattern string) ([]byte, error) {
 	names, err := filepath.Glob(filepath.Join(l.folder, "node_modules", pattern))
 	if err != nil || len(names) == 0 {
 		return nil, fmt.Errorf("%s is not installed", pattern)
@@ -160,7 +160,7 @@ func (l *lab) program(pattern string) ([]byte, error) {
 
 // codexForms are whole schemas in Codex's program, each with the title EVENT.command.input or EVENT.command.output.
 func codexForms(l *lab) (forms, error) {
-	program, err := l.program("@openai/codex-*/vendor/*/bin/codex")
+	program, err := l.binary("@openai/codex-*/vendor/*/bin/codex")
 	if err != nil {
 		return forms{}, err
 	}
@@ -193,7 +193,7 @@ func hyphens(name string) string {
 
 // claudeForms come from the code in Claude Code's program that checks a hook's answer, and from the types of its tools.
 func claudeForms(l *lab) (forms, error) {
-	program, err := l.program("@anthropic-ai/claude-code-*/claude")
+	program, err := l.binary("@anthropic-ai/claude-code-*/claude")
 	if err != nil {
 		return forms{}, err
 	}
