@@ -140,7 +140,7 @@ func check(find func(string) (schema, error), name string, doc []byte) error {
 	return compiled.Validate(value)
 }
 
-// program maps the largest file of a pattern below node_modules.
+// binary maps the largest file of a pattern below node_modules.
 func (l *lab) binary(pattern string) ([]byte, error) {
 	names, err := filepath.Glob(filepath.Join(l.folder, "node_modules", pattern))
 	if err != nil || len(names) == 0 {
