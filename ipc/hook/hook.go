@@ -70,6 +70,7 @@ type Hook struct {
 	Notice  time.Duration // how long a gate may take to notice a request; 0: 30 s, in which a daemon starts again
 	Wait    Wait          // "": Hold
 	State   string        // folder of this user's hooks; "": none
+	Check   string        // folder of a check, see Checking: the call is recorded and denied, and no gate is asked; "": none
 }
 
 // Run reads one event and asks the gate about its call.
@@ -126,6 +127,9 @@ func (h Hook) run(ctx context.Context, c Call, hold time.Duration) ([]byte, erro
 		return nil, fmt.Errorf("event %q of %s is not known: remove this hook from it", c.Event, h.Agent.Name)
 	case c.Tool == "":
 		return nil, fmt.Errorf("the event of %s names no tool", h.Agent.Name)
+	}
+	if h.Check != "" {
+		return nil, h.checked(c)
 	}
 	switch h.Wait {
 	case "", Hold:

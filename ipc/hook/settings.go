@@ -371,6 +371,13 @@ func (a Agent) isOurs(item jsontext.Value) bool {
 	for _, h := range e.Hooks {
 		line += " " + h.Command + " " + strings.Join(h.Args, " ")
 	}
+	return a.isOurLine(line)
+}
+
+// runsOurs reports whether a hook of the settings runs ours for this agent.
+func (a Agent) runsOurs(h commandEntry) bool { return a.isOurLine(h.Command + " " + strings.Join(h.Args, " ")) }
+
+func (a Agent) isOurLine(line string) bool {
 	words := strings.Fields(line)
 	for i, w := range words {
 		if strings.Trim(filepath.Base(w), "'") == "permesso" && len(words) > i+2 && words[i+1] == "hook" && words[i+2] == a.Name {

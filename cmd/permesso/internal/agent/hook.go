@@ -23,7 +23,7 @@ type Locate func(workspace string) (requests, responses string, err error)
 func Hook(c *console.Console, locate Locate) *cobra.Command {
 	h := &hookCommand{program: program{c}, locate: locate}
 	cmd := h.ask()
-	cmd.AddCommand(h.install(), h.uninstall(), h.run())
+	cmd.AddCommand(h.install(), h.uninstall(), h.check(), h.run())
 	return cmd
 }
 
@@ -46,6 +46,9 @@ func (h *hookCommand) ask() *cobra.Command {
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
+			if dir := h.Env(hook.Checking); dir != "" { // before all that needs a daemon
+				return h.answer(hook.Hook{Agent: agent, Timeout: w.timeout, Check: dir}.Run(ctx, h.In))
+			}
 			x := hook.Hook{Agent: agent, Timeout: w.timeout, Wait: hook.Wait(wait), State: h.state()}
 			if err = h.gate(&w); err == nil {
 				x.Gate, err = w.connect(h.program)

@@ -149,6 +149,7 @@ func (s *hookSettings) change(ctx context.Context, a hook.Agent, edit func(hook.
 	}
 	advice := ""
 	if s.advise {
+		s.warnOld(ctx, a)
 		advice = a.Advice(s.scope())
 	}
 	if advice != "" {

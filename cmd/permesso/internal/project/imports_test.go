@@ -75,6 +75,7 @@ var plan = []rule{
 	{"ipc/webhook", []string{"approval", "approval/read"}}, // tells programs, and takes nothing from them
 	{"ipc/mcp", []string{"approval", "ipc"}},
 	{"ipc/hook", []string{"approval", "ipc/client"}},
+	{"ipc/hook/check", []string{"ipc/hook", "ipc/hook/model"}}, // starts agents: it asks no gate
 	{"ipc/acp", []string{"approval", "ipc/client"}},
 	{"ipc/hook/model", nil},                                // a model on loopback: it knows agents, not the gate
 	{"ipc/client", []string{"approval", "ipc", "watcher"}}, // waits for its response as the gate waits for requests
@@ -111,8 +112,8 @@ var plan = []rule{
 
 	{"cmd/permesso", []string{allParts, "cmd/permesso/config", agent, console, home, control, sandbox, daemon, doctor, setup, demo, desktop}}, // the only one who knows all
 	{console, []string{allParts}},
-	{agent, []string{"approval", "ipc/acp", "ipc/client", "ipc/hook", "security/receipt", console}}, // no store and no daemon: it runs on every system
-	{"cmd/permesso/client", []string{"approval", "security/receipt", agent, console}},               // the program where the daemon cannot run
+	{agent, []string{"approval", "ipc/acp", "ipc/client", "ipc/hook", "ipc/hook/check", "security/receipt", console}}, // no store and no daemon: it runs on every system
+	{"cmd/permesso/client", []string{"approval", "security/receipt", agent, console}},                                 // the program where the daemon cannot run
 	{home, []string{allParts, "cmd/permesso/config", console}},
 	{control, []string{allParts, "cmd/permesso/config", console, home}},
 	{daemon, []string{allParts, "cmd/permesso/config", console, home, control, sandbox}},
@@ -163,7 +164,7 @@ var homes = []struct {
 	// Policy matches paths; no other package matches patterns.
 	{"github.com/bmatcuk/doublestar", []string{"security/policy"}},
 	{"mvdan.cc/sh", []string{"approval/facts", "cmd/permesso/internal/ruletest"}},
-	{"github.com/pelletier/go-toml", []string{"chat", "chat/messagestest", "cmd/permesso", "cmd/permesso/config", console, "security/secrets"}},
+	{"github.com/pelletier/go-toml", []string{"chat", "chat/messagestest", "cmd/permesso", "cmd/permesso/config", console, "ipc/hook/check", "security/secrets"}},
 	// Test libraries never reach the binary.
 	{"testing", testSupport},
 	{"github.com/stretchr/testify", testSupport},
