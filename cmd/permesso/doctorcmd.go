@@ -9,7 +9,7 @@ import (
 
 func (a *app) doctorCmd() *cobra.Command {
 	var workspace string
-	var quick bool
+	var quick, hooks bool
 	c := &cobra.Command{
 		Use: "doctor", Short: "Check the installation and suggest fixes", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -17,12 +17,13 @@ func (a *app) doctorCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d.Quick, d.Greet = quick, control.Greet
+			d.Quick, d.Hooks, d.Greet = quick, hooks, control.Greet
 			return d.Report(d.Run(cmd.Context()))
 		},
 	}
 	c.Flags().StringVar(&workspace, "workspace", "", "check only this `workspace` and what is not specific to a workspace")
 	c.Flags().BoolVar(&quick, "quick", false, "skip the sandbox, measurements and old records")
+	c.Flags().BoolVar(&hooks, "hooks", false, "start each agent whose settings have the hook, in this folder, as hook check does")
 	c.AddCommand(a.probeCmd())
 	return c
 }

@@ -137,6 +137,7 @@ func TestCompletion(t *testing.T) {
 		{"a language", []string{"approver", "add", "x", "--language", ""}, "en\nit\n:4\n"},
 		{"an approver's workspaces", []string{"approver", "add", "x", "--workspace", ""}, "personal\nwork\n:4\n"},
 		{"an approver to remove", []string{"approver", "remove", ""}, "ann\n:4\n"},
+		{"an agent with hooks", []string{"hook", "check", ""}, "claude-code\ncodex\ngemini\n:4\n"},
 		{"a TOML script", []string{"serve", "--script", ""}, "toml\n:8\n"},
 	} {
 		t.Run(row.why, func(t *testing.T) {

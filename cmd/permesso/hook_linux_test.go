@@ -39,7 +39,13 @@ type hookRun struct {
 
 func (h *rig) hook(event []byte, args ...string) *hookRun {
 	h.t.Helper()
+	return h.hookWith(nil, event, args...)
+}
+
+func (h *rig) hookWith(env []string, event []byte, args ...string) *hookRun {
+	h.t.Helper()
 	r := &hookRun{rig: h, cmd: h.command(append([]string{"hook"}, args...)...)}
+	r.cmd.Env = append(r.cmd.Environ(), env...)
 	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = bytes.NewReader(event), &r.out, &r.errs
 	require.NoError(h.t, r.cmd.Start())
 	h.t.Cleanup(func() { _ = r.cmd.Process.Kill() })

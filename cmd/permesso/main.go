@@ -13,7 +13,7 @@
 //	   or a receipt, proof or log does not verify
 //	7  another daemon serves this home
 //	8  doctor found warnings
-//	9  doctor found errors
+//	9  doctor found errors; hook check: the hook is not proven
 //
 // # Log
 //

@@ -96,7 +96,7 @@ func TestCheckProves(t *testing.T) {
 		require.True(t, report.Proven(r.Agent), "%s: %+v", agent, report)
 		require.Contains(t, r.line(report, "called"), "ok: the hook was called: ")
 		require.Equal(t, "ok: the denied call was not executed ()", r.line(report, "undone"))
-		require.Contains(t, r.line(report, "settings"), "home/.")
+		require.Regexp(t, "^(ok|info): user settings have the hook, for [A-Za-z]+: .*/home/[.]", r.line(report, "settings"))
 		require.Contains(t, r.line(report, "version"), "2.1.330")
 		r.requireClean()
 	}
@@ -110,7 +110,7 @@ func TestCheckFinds(t *testing.T) {
 		of, says       string
 	}{
 		{"claude-code", "", false, false, false, "called", "error: the hook was not called (permesso hook install claude-code)"},
-		{"gemini", "", false, false, false, "settings", "error: no settings have the hook of gemini (permesso hook install gemini)"},
+		{"gemini", "", false, false, false, "settings", "error: no settings have the hook (permesso hook install gemini)"},
 		{"codex", "silent", true, false, false, "called", "(Codex skips a hook that is not trusted, without a word: start codex in this folder, type /hooks, trust it; again after each change)"},
 		{"claude-code", "silent", true, false, false, "undone", "error: the call was executed: the hook does not hold the agent's calls here"},
 		{"claude-code", "disobeys", true, true, false, "undone", "error: the call was executed, although the hook denied it (do not rely on the hook with this version)"},
@@ -208,6 +208,7 @@ func TestOff(t *testing.T) {
 			name, err := filepath.Rel(r.dir, o.File)
 			require.NoError(t, err)
 			require.Equal(t, o.Key == "", o.Error != "")
+			require.Equal(t, strings.HasPrefix(name, "."), o.Above, name)
 			got = append(got, name+" "+o.Key)
 		}
 		require.Equal(t, row.want, got, "%v", row.files)
@@ -228,12 +229,13 @@ func TestOffLines(t *testing.T) {
 	user, managed := Stand{Scope: hook.User, Advice: "x"}, Stand{Scope: hook.Managed}
 	off := Off{File: "f", Key: "k"}
 	named := Off{File: "f", Key: "k", Managed: true}
+	above := Off{File: "f", Key: "k", Above: true}
 	for _, row := range []struct {
 		a     hook.Agent
 		stand Stand
 		off   Off
 		want  Severity
-	}{{claude, user, off, Error}, {claude, managed, off, Info}, {gemini, managed, off, Info}, {gemini, managed, named, Error}, {gemini, user, named, Error}} {
+	}{{claude, user, off, Error}, {claude, managed, off, Info}, {gemini, managed, off, Info}, {gemini, managed, named, Error}, {gemini, user, named, Error}, {claude, user, above, Warning}, {claude, managed, above, Info}} {
 		lines := Standing{[]Stand{row.stand}, []Off{row.off}}.Lines(row.a)
 		require.Len(t, lines, 2)
 		require.Equal(t, row.want, lines[1].Severity, "%+v", row)

@@ -57,11 +57,14 @@ type Off struct {
 	Key     string `json:"key"`     // that does it; "": the file cannot be read
 	Error   string `json:"error"`   // why it cannot be read
 	Managed bool   `json:"managed"` // it switches off also the hook in the settings of the system
+	Above   bool   `json:"above"`   // it is in a folder above the project, where the agent may not look
 }
 
 // off are the files that switch the hooks of an agent off in a project, the nearest first.
 func (p Place) off(a hook.Agent) (all []Off) {
-	for _, dir := range a.Folders(p.Home, p.Project, p.Env) {
+	user, err := a.File(hook.User, p.Home, p.Project, p.Env)
+	for i, dir := range a.Folders(p.Home, p.Project, p.Env) {
+		above := i > 0 && (err != nil || dir != filepath.Dir(user))
 		read := map[string]map[string]any{} // each file once
 		for _, k := range keys[a.Name] {
 			file := filepath.Join(dir, k.file)
@@ -69,12 +72,12 @@ func (p Place) off(a hook.Agent) (all []Off) {
 			if !known {
 				var err error
 				if doc, err = settings(file); err != nil {
-					all = append(all, Off{File: file, Error: err.Error()})
+					all = append(all, Off{File: file, Error: err.Error(), Above: above})
 				}
 				read[file] = doc
 			}
 			if k.off(at(doc, k.path)) {
-				all = append(all, Off{File: file, Key: strings.Join(k.path, "."), Managed: k.managed})
+				all = append(all, Off{File: file, Key: strings.Join(k.path, "."), Managed: k.managed, Above: above})
 			}
 		}
 	}

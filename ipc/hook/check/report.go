@@ -96,14 +96,14 @@ type Line struct {
 // Lines say what the settings say.
 func (s Standing) Lines(a hook.Agent) (lines []Line) {
 	for _, x := range s.Stands {
-		l := Line{"settings", OK, fmt.Sprintf("%s: the hook of %s, for %s", x.File, a.Name, strings.Join(x.Events, " and ")), x.Advice}
+		l := Line{"settings", OK, fmt.Sprintf("%s settings have the hook, for %s: %s", x.Scope, strings.Join(x.Events, " and "), x.File), x.Advice}
 		if l.Hint != "" {
 			l.Severity = Info
 		}
 		lines = append(lines, l)
 	}
 	if len(s.Stands) == 0 {
-		lines = append(lines, Line{"settings", Error, "no settings have the hook of " + a.Name, "permesso hook install " + a.Name})
+		lines = append(lines, Line{"settings", Error, "no settings have the hook", "permesso hook install " + a.Name})
 	}
 	for _, o := range s.Off {
 		lines = append(lines, s.offLine(a, o))
@@ -121,6 +121,9 @@ func (s Standing) offLine(a hook.Agent, o Off) Line {
 		l.Severity, l.Hint = Info, "the hook in the settings of the system is called all the same"
 	case o.Managed:
 		l.Hint = "remove it from the file"
+	}
+	if l.Severity == Error && o.Above {
+		l.Severity = Warning
 	}
 	return l
 }
@@ -157,7 +160,7 @@ func (r Report) versionLines(a hook.Agent) []Line {
 	old := TooOld(a, r.Version)
 	switch {
 	case r.Program == "":
-		return []Line{{"version", Error, fmt.Sprintf("%s is not installed, or not in PATH: %v", a.Name, r.why), "--program names it"}}
+		return []Line{{"version", Error, fmt.Sprintf("%s is not installed, or not in PATH: %v", a.Name, r.why), "permesso hook check " + a.Name + " --program PATH"}}
 	case r.Version == "":
 		return []Line{{"version", Warning, r.Program + " --version prints no version", "check that it is " + a.Name}}
 	case old != "":
@@ -180,12 +183,12 @@ func (r Report) calledLine(a hook.Agent) Line {
 
 // whyNot is the likeliest reason why an agent did not call the hook.
 func (r Report) whyNot(a hook.Agent) string {
-	off := slices.ContainsFunc(r.Off, func(o Off) bool { return o.Key != "" && (!r.managed() || o.Managed) })
+	off := slices.IndexFunc(r.Off, func(o Off) bool { return o.Key != "" && (!r.managed() || o.Managed) })
 	switch {
 	case len(r.Stands) == 0:
 		return "permesso hook install " + a.Name
-	case off:
-		return "the file above switches it off"
+	case off >= 0:
+		return "remove " + r.Off[off].Key + " from " + r.Off[off].File
 	case a.Name == "codex" && r.permissionOnly():
 		return "codex exec never asks for permission, so this event cannot be checked: install the hook with --events pretool"
 	case a.Name == "codex" && !r.managed():

@@ -104,6 +104,7 @@ type Doctor struct {
 	running     bool
 	Daemon      int // its PID, 0 if unknown
 	Quick       bool
+	Hooks       bool                                                      // start the agents that have our hook
 	Greet       func(context.Context, *console.Console, *home.Home) error // the error of a daemon that does not answer; nil: it is not asked
 	all         bool                                                      // check all documents, not only some
 	Now         time.Time                                                 // compared with the documents' times
@@ -185,6 +186,7 @@ func checks() []check {
 		{"audit", true, false, (*Doctor).checkAudit},
 		{"mounts", true, true, (*Doctor).checkMounts},
 		{"agents", false, false, (*Doctor).checkAgents},
+		{"hooks", false, false, (*Doctor).checkHooks},
 		{"disk", true, false, (*Doctor).checkDisk},
 		{"fsync", true, false, (*Doctor).checkSync},
 		{"inotify", true, false, (*Doctor).checkInotify},
