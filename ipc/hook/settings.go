@@ -375,7 +375,9 @@ func (a Agent) isOurs(item jsontext.Value) bool {
 }
 
 // runsOurs reports whether a hook of the settings runs ours for this agent.
-func (a Agent) runsOurs(h commandEntry) bool { return a.isOurLine(h.Command + " " + strings.Join(h.Args, " ")) }
+func (a Agent) runsOurs(h commandEntry) bool {
+	return a.isOurLine(h.Command + " " + strings.Join(h.Args, " "))
+}
 
 func (a Agent) isOurLine(line string) bool {
 	words := strings.Fields(line)

@@ -74,7 +74,7 @@ func (r rig) line(report Report, of string) string {
 	r.t.Helper()
 	for _, l := range report.Lines(r.Agent) {
 		if l.Of == of {
-			return string(l.Severity) + ": " + l.What + " (" + l.Hint + ")"
+			return string(l.Severity) + ": " + l.What + " (" + l.Hint + string(l.Command) + ")"
 		}
 	}
 	return ""
@@ -109,8 +109,8 @@ func TestCheckFinds(t *testing.T) {
 		called, undone bool
 		of, says       string
 	}{
-		{"claude-code", "", false, false, false, "called", "error: the hook was not called (permesso hook install claude-code)"},
-		{"gemini", "", false, false, false, "settings", "error: no settings have the hook (permesso hook install gemini)"},
+		{"claude-code", "", false, false, false, "called", "error: the hook was not called (install)"},
+		{"gemini", "", false, false, false, "settings", "error: no settings have the hook (install)"},
 		{"codex", "silent", true, false, false, "called", "(Codex skips a hook that is not trusted, without a word: start codex in this folder, type /hooks, trust it; again after each change)"},
 		{"claude-code", "silent", true, false, false, "undone", "error: the call was executed: the hook does not hold the agent's calls here"},
 		{"claude-code", "disobeys", true, true, false, "undone", "error: the call was executed, although the hook denied it (do not rely on the hook with this version)"},
@@ -219,7 +219,7 @@ func TestOff(t *testing.T) {
 	off := r.off(r.Agent)
 	require.Len(t, off, 1)
 	require.Equal(t, "not a regular file", off[0].Error)
-	require.Contains(t, r.line(Report{Standing: r.Standing(r.Agent)}, "off"), "(look in it for hooksConfig.enabled, hooksConfig.disabled; permesso hook check gemini tries what holds)")
+	require.Contains(t, r.line(Report{Standing: r.Standing(r.Agent)}, "off"), "(look in it for hooksConfig.enabled, hooksConfig.disabledtry)")
 }
 
 // What switches a user's hook off does not switch the system's off, except by its name in Gemini CLI.
@@ -240,6 +240,7 @@ func TestOffLines(t *testing.T) {
 		require.Len(t, lines, 2)
 		require.Equal(t, row.want, lines[1].Severity, "%+v", row)
 		require.NotEmpty(t, lines[1].Hint)
+		require.Equal(t, row.stand.Scope == hook.User && !row.off.Managed, lines[1].Command == InstallManaged)
 	}
 }
 

@@ -20,7 +20,7 @@ type key struct {
 	file    string   // in the folder of the agent's settings
 	path    []string // to the value
 	off     func(any) bool
-	managed bool // switches off also the hook in the settings of the system
+	managed bool // switches off also the hook in the settings of the system, unless a value there overrules it
 }
 
 var keys = map[string][]key{
@@ -33,7 +33,7 @@ var keys = map[string][]key{
 		{file: "config.toml", path: []string{"features", "codex_hooks"}, off: is(false)}, // its earlier name, still read
 	},
 	"gemini": {
-		{file: "settings.json", path: []string{"hooksConfig", "enabled"}, off: is(false)},
+		{file: "settings.json", path: []string{"hooksConfig", "enabled"}, off: is(false), managed: true},
 		{file: "settings.json", path: []string{"hooksConfig", "disabled"}, off: namesOurs, managed: true},
 	},
 }
@@ -63,6 +63,7 @@ type Off struct {
 // off are the files that switch the hooks of an agent off in a project, the nearest first.
 func (p Place) off(a hook.Agent) (all []Off) {
 	user, err := a.File(hook.User, p.Home, p.Project, p.Env)
+	overrules := p.overrules(a)
 	for i, dir := range a.Folders(p.Home, p.Project, p.Env) {
 		above := i > 0 && (err != nil || dir != filepath.Dir(user))
 		read := map[string]map[string]any{} // each file once
@@ -77,11 +78,20 @@ func (p Place) off(a hook.Agent) (all []Off) {
 				read[file] = doc
 			}
 			if k.off(at(doc, k.path)) {
-				all = append(all, Off{File: file, Key: strings.Join(k.path, "."), Managed: k.managed, Above: above})
+				all = append(all, Off{File: file, Key: strings.Join(k.path, "."), Managed: k.managed && !overrules(k), Above: above})
 			}
 		}
 	}
 	return all
+}
+
+// overrules tells of a key whether the system's settings have it on. Lists are joined, so none overrules another one.
+func (p Place) overrules(a hook.Agent) func(key) bool {
+	var doc map[string]any
+	if file, err := a.File(hook.Managed, p.Home, p.Project, p.Env); err == nil && filepath.Ext(file) == ".json" {
+		doc, _ = settings(file) // what cannot be read overrules nothing
+	}
+	return func(k key) bool { return at(doc, k.path) == true }
 }
 
 func at(v any, path []string) any {

@@ -91,19 +91,31 @@ type Line struct {
 	Severity Severity `json:"severity"`
 	What     string   `json:"what"`
 	Hint     string   `json:"hint"`
+	Command  Command  `json:"-"`
 }
+
+// Command is the command that helps. Its name is known to the program alone.
+type Command string
+
+// The commands, "" for none.
+const (
+	Install        Command = "install"
+	InstallManaged Command = "managed"
+	TryIt          Command = "try"
+	NameProgram    Command = "program"
+)
 
 // Lines say what the settings say.
 func (s Standing) Lines(a hook.Agent) (lines []Line) {
 	for _, x := range s.Stands {
-		l := Line{"settings", OK, fmt.Sprintf("%s settings have the hook, for %s: %s", x.Scope, strings.Join(x.Events, " and "), x.File), x.Advice}
+		l := Line{"settings", OK, fmt.Sprintf("%s settings have the hook, for %s: %s", x.Scope, strings.Join(x.Events, " and "), x.File), x.Advice, ""}
 		if l.Hint != "" {
 			l.Severity = Info
 		}
 		lines = append(lines, l)
 	}
 	if len(s.Stands) == 0 {
-		lines = append(lines, Line{"settings", Error, "no settings have the hook", "permesso hook install " + a.Name})
+		lines = append(lines, Line{"settings", Error, "no settings have the hook", "", Install})
 	}
 	for _, o := range s.Off {
 		lines = append(lines, s.offLine(a, o))
@@ -113,14 +125,14 @@ func (s Standing) Lines(a hook.Agent) (lines []Line) {
 
 func (s Standing) offLine(a hook.Agent, o Off) Line {
 	if o.Key == "" {
-		return Line{"off", Warning, fmt.Sprintf("%s cannot be read: %s", o.File, o.Error), "look in it for " + keyNames(a) + "; permesso hook check " + a.Name + " tries what holds"}
+		return Line{"off", Warning, fmt.Sprintf("%s cannot be read: %s", o.File, o.Error), "look in it for " + keyNames(a), TryIt}
 	}
-	l := Line{"off", Error, fmt.Sprintf("%s switches hooks off: %s", o.File, o.Key), "remove it from the file; or sudo permesso hook install " + a.Name + " --managed"}
+	l := Line{"off", Error, fmt.Sprintf("%s switches hooks off: %s", o.File, o.Key), "remove it from the file", InstallManaged}
 	switch {
 	case s.managed() && !o.Managed:
-		l.Severity, l.Hint = Info, "the hook in the settings of the system is called all the same"
+		l.Severity, l.Hint, l.Command = Info, "the hook in the settings of the system is called all the same", ""
 	case o.Managed:
-		l.Hint = "remove it from the file"
+		l.Command = ""
 	}
 	if l.Severity == Error && o.Above {
 		l.Severity = Warning
@@ -160,25 +172,29 @@ func (r Report) versionLines(a hook.Agent) []Line {
 	old := TooOld(a, r.Version)
 	switch {
 	case r.Program == "":
-		return []Line{{"version", Error, fmt.Sprintf("%s is not installed, or not in PATH: %v", a.Name, r.why), "permesso hook check " + a.Name + " --program PATH"}}
+		return []Line{{"version", Error, fmt.Sprintf("%s is not installed, or not in PATH: %v", a.Name, r.why), "", NameProgram}}
 	case r.Version == "":
-		return []Line{{"version", Warning, r.Program + " --version prints no version", "check that it is " + a.Name}}
+		return []Line{{"version", Warning, r.Program + " --version prints no version", "check that it is " + a.Name, ""}}
 	case old != "":
-		return []Line{{"version", Error, old, Update(a)}}
+		return []Line{{"version", Error, old, Update(a), ""}}
 	}
-	return []Line{{"version", OK, fmt.Sprintf("%s %s, %s", a.Name, r.Version, r.Program), ""}}
+	return []Line{{"version", OK, fmt.Sprintf("%s %s, %s", a.Name, r.Version, r.Program), "", ""}}
 }
 
 func (r Report) calledLine(a hook.Agent) Line {
 	switch {
 	case r.Called:
-		return Line{"called", OK, "the hook was called: " + r.call, ""}
+		return Line{"called", OK, "the hook was called: " + r.call, "", ""}
 	case r.outcome.late:
-		return Line{"called", Error, "the hook was not called, and the agent did not end in time: " + r.outcome.last, "start " + r.Program + " in this folder, and see what it waits for"}
+		return Line{"called", Error, "the hook was not called, and the agent did not end in time: " + r.outcome.last, "start " + r.Program + " in this folder, and see what it waits for", ""}
 	case !r.Asked:
-		return Line{"called", Error, "the hook was not called: the agent has asked no model: " + r.outcome.said(), "start " + r.Program + " in this folder, and see what is missing"}
+		return Line{"called", Error, "the hook was not called: the agent has asked no model: " + r.outcome.said(), "start " + r.Program + " in this folder, and see what is missing", ""}
 	}
-	return Line{"called", Error, "the hook was not called", r.whyNot(a)}
+	l := Line{"called", Error, "the hook was not called", r.whyNot(a), ""}
+	if len(r.Stands) == 0 {
+		l.Command = Install
+	}
+	return l
 }
 
 // whyNot is the likeliest reason why an agent did not call the hook.
@@ -186,7 +202,7 @@ func (r Report) whyNot(a hook.Agent) string {
 	off := slices.IndexFunc(r.Off, func(o Off) bool { return o.Key != "" && (!r.managed() || o.Managed) })
 	switch {
 	case len(r.Stands) == 0:
-		return "permesso hook install " + a.Name
+		return ""
 	case off >= 0:
 		return "remove " + r.Off[off].Key + " from " + r.Off[off].File
 	case a.Name == "codex" && r.permissionOnly():
@@ -200,13 +216,13 @@ func (r Report) whyNot(a hook.Agent) string {
 func (r Report) undoneLine() Line {
 	switch {
 	case r.Undone && r.Called:
-		return Line{"undone", OK, "the denied call was not executed", ""}
+		return Line{"undone", OK, "the denied call was not executed", "", ""}
 	case r.Undone:
-		return Line{"undone", Info, "the call was not executed, but that was not the hook", ""}
+		return Line{"undone", Info, "the call was not executed, but that was not the hook", "", ""}
 	case r.Called:
-		return Line{"undone", Error, "the call was executed, although the hook denied it", "do not rely on the hook with this version"}
+		return Line{"undone", Error, "the call was executed, although the hook denied it", "do not rely on the hook with this version", ""}
 	}
-	return Line{"undone", Error, "the call was executed: the hook does not hold the agent's calls here", ""}
+	return Line{"undone", Error, "the call was executed: the hook does not hold the agent's calls here", "", ""}
 }
 
 // said is the agent's last line, or the error with which it ended.

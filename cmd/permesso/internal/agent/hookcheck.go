@@ -56,6 +56,9 @@ func (h *hookCommand) prove(ctx context.Context, x check.Check) error {
 		return err
 	}
 	lines, proven := r.Lines(x.Agent), r.Proven(x.Agent)
+	for i, l := range lines {
+		lines[i].Hint = console.HookHint(x.Agent.Name, l)
+	}
 	if err := h.Print(struct {
 		check.Report
 
@@ -77,7 +80,7 @@ func checkText(lines []check.Line) string {
 		}
 		fmt.Fprintf(&out, "%s %-9s %s", checkSigns[l.Severity], l.Of, console.OneLine(l.What))
 		if l.Hint != "" {
-			fmt.Fprintf(&out, "\n  hint: %s", console.OneLine(l.Hint))
+			fmt.Fprintf(&out, "\n  hint: %s", l.Hint)
 		}
 	}
 	return out.String()

@@ -99,5 +99,5 @@ func TestChecks(t *testing.T) {
 	for _, c := range checks() {
 		names = append(names, c.name)
 	}
-	require.Equal(t, strings.Fields("config home daemon folders journal path programs keys seals records audit mounts agents disk fsync inotify clock stuck channels telegram"), names)
+	require.Equal(t, strings.Fields("config home daemon folders journal path programs keys seals records audit mounts agents hooks disk fsync inotify clock stuck channels telegram"), names)
 }

@@ -43,7 +43,7 @@ func (d *Doctor) checkHook(ctx context.Context, a hook.Agent, place hookcheck.Pl
 		}
 	}
 	for _, l := range lines {
-		list = append(list, Finding{Severity: severityOf[l.Severity], What: a.Name + ": " + console.OneLine(l.What), Cure: console.OneLine(l.Hint)})
+		list = append(list, Finding{Severity: severityOf[l.Severity], What: a.Name + ": " + console.OneLine(l.What), Cure: console.HookHint(a.Name, l)})
 	}
 	return list
 }

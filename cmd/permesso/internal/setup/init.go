@@ -48,7 +48,9 @@ const autonomyQuestion = `
      full        only running code and sending email ask you`
 
 // Presets are the names of the presets, in the order in which they are shown.
-func Presets() []string { return []string{"coding-agent", "claude-code", "codex", "gemini", "assistant", "ci"} }
+func Presets() []string {
+	return []string{"coding-agent", "claude-code", "codex", "gemini", "assistant", "ci"}
+}
 
 // Sandboxes are the kinds of sandboxes that init knows.
 func Sandboxes() []string { return []string{"bwrap", "docker", "podman", "compose", "none"} }
