@@ -14,13 +14,13 @@ import (
 // onFailure. It asks no model.
 const standInAgent = `#!/bin/sh
 [ "$1" = --version ] && { echo "${VERSION:-2.1.330} (Claude Code)"; exit 0; }
-file=${2##*touch }
+command=${2##*else: }
 grep -qs permesso "$HOME/.claude/settings.json" && ! grep -qs disableAllHooks .claude/settings.json && {
 	echo '{"hook_event_name":"PreToolUse","session_id":"s","cwd":"/","tool_name":"Bash","tool_input":{"command":"touch x"}}' |
 		"$HOOK" hook claude-code
 	[ $? = 2 ] && exit 0
 }
-touch "$file"
+eval "$command"
 `
 
 // The installed agent is found and started, without a daemon; install and check say what cannot be promised for its version,

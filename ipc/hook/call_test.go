@@ -38,8 +38,10 @@ func TestAddedArguments(t *testing.T) {
 		{"", "claude-code", "Glob", `{"pattern":"~/*.pem"}`, `{"pattern":"~/*.pem","files":["~/"]}`, ""},
 		{"and one that does not", "claude-code", "Glob", `{"pattern":"**/*.go","path":"/home/ann/site/src"}`, `{"pattern":"**/*.go","path":"/home/ann/site/src","files":["/home/ann/site/src"]}`, ""},
 		{"many", "gemini", "read_many_files", `{"include":["src/**","/etc/passwd"]}`, `{"include":["src/**","/etc/passwd"],"files":["/etc/passwd"]}`, ""},
-		{"a patch", "codex", "apply_patch", `{"command":"*** Begin Patch\n*** Update File: a.go\n*** Move to: /etc/b.go\n@@\n-x\n+*** Add File: no\n *** Delete File: c\n*** End Patch"}`,
-			`{"command":"*** Begin Patch\n*** Update File: a.go\n*** Move to: /etc/b.go\n@@\n-x\n+*** Add File: no\n *** Delete File: c\n*** End Patch","files":["/home/ann/site/a.go","/etc/b.go","/home/ann/site/c"]}`, ""},
+		{
+			"a patch", "codex", "apply_patch", `{"command":"*** Begin Patch\n*** Update File: a.go\n*** Move to: /etc/b.go\n@@\n-x\n+*** Add File: no\n *** Delete File: c\n*** End Patch"}`,
+			`{"command":"*** Begin Patch\n*** Update File: a.go\n*** Move to: /etc/b.go\n@@\n-x\n+*** Add File: no\n *** Delete File: c\n*** End Patch","files":["/home/ann/site/a.go","/etc/b.go","/home/ann/site/c"]}`, "",
+		},
 		{"an address", "claude-code", "WebFetch", `{"url":"https://example.org","prompt":"x"}`, `{"url":"https://example.org","prompt":"x"}`, "url"},
 		{"what is not known gets nothing", "claude-code", "Strange", `{"file_path":"x"}`, `{"file_path":"x"}`, ""},
 	} {
@@ -71,6 +73,7 @@ func TestSubagentAndServer(t *testing.T) {
 	r, err := c.request(a, time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, "explorer", r.Subagent)
-	require.Equal(t, []byte(`{"to":"ann@example.org","mcp_server":{"name":"mail","source":"project"}}`), []byte(r.RequestData))
+	want := `{"to":"ann@example.org","mcp_server":{"name":"mail","source":"project"}}`
+	require.Equal(t, []byte(want), []byte(r.RequestData))
 	require.Equal(t, "claude-code in /home/ann/site", r.Title)
 }

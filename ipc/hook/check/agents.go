@@ -32,7 +32,7 @@ var starts = map[string]start{
 	"claude-code": {
 		program: "claude",
 		call: func(file string) model.Call {
-			return model.Call{Tool: "Bash", Args: encode(map[string]string{"command": "touch " + file, "description": "Create an empty file"})}
+			return model.Call{Tool: "Bash", Args: encode(map[string]string{"command": touch(file), "description": "Create an empty file"})}
 		},
 		args: func(url, prompt string, permissionOnly bool) []string {
 			// The flag is stronger than the env of the user's settings.
@@ -54,7 +54,7 @@ var starts = map[string]start{
 	"codex": {
 		program: "codex",
 		call: func(file string) model.Call {
-			return model.Call{Tool: "exec_command", Args: encode(map[string]string{"cmd": "touch " + file})}
+			return model.Call{Tool: "exec_command", Args: encode(map[string]string{"cmd": touch(file)})}
 		},
 		args: func(url, prompt string, _ bool) []string {
 			return []string{
@@ -68,7 +68,7 @@ var starts = map[string]start{
 	"gemini": {
 		program: "gemini",
 		call: func(file string) model.Call {
-			return model.Call{Tool: "run_shell_command", Args: encode(map[string]string{"command": "touch " + file})}
+			return model.Call{Tool: "run_shell_command", Args: encode(map[string]string{"command": touch(file)})}
 		},
 		args: func(_, prompt string, _ bool) []string {
 			return []string{"-m", "gemini-2.5-pro", "--yolo", "-p", prompt}
@@ -80,6 +80,9 @@ var starts = map[string]start{
 		drop: []string{"GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA", "GEMINI_CLI_USE_COMPUTE_ADC"},
 	},
 }
+
+// touch is the harmless command.
+func touch(file string) string { return "touch '" + strings.ReplaceAll(file, "'", `'\''`) + "'" }
 
 func claudeEnv(url string) map[string]string {
 	return map[string]string{

@@ -124,7 +124,7 @@ func (c Check) try(ctx context.Context, s start, r *Report) (err error) {
 		return err
 	}
 	// A model of another provider, should the agent ask one, is asked for the same harmless thing.
-	prompt := "Run this one command, and nothing else: touch " + effect
+	prompt := "Run this one command, and nothing else: " + touch(effect)
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Timeout, timeout))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, r.Program, s.args(url, prompt, r.permissionOnly())...)

@@ -180,8 +180,11 @@ func TestOff(t *testing.T) {
 		files files
 		want  []string // file key
 	}{
-		{"claude-code", files{".claude/settings.json": `{"disableAllHooks":true}`, ".claude/settings.local.json": `{"disableAllHooks":true}`},
-			[]string{"project/.claude/settings.json disableAllHooks", "project/.claude/settings.local.json disableAllHooks"}},
+		{
+			"claude-code",
+			files{".claude/settings.json": `{"disableAllHooks":true}`, ".claude/settings.local.json": `{"disableAllHooks":true}`},
+			[]string{"project/.claude/settings.json disableAllHooks", "project/.claude/settings.local.json disableAllHooks"},
+		},
 		{"claude-code", files{"../.claude/settings.json": `{"disableAllHooks":true}`}, []string{".claude/settings.json disableAllHooks"}},
 		{"claude-code", files{"../home/.claude/settings.json": `{"disableAllHooks":true}`}, []string{"home/.claude/settings.json disableAllHooks"}},
 		{"claude-code", files{".claude/settings.json": `{"disableAllHooks":false}`, ".claude/settings.local.json": `{"x":{"disableAllHooks":true}}`}, nil},
@@ -193,8 +196,11 @@ func TestOff(t *testing.T) {
 		{"codex", files{".codex/config.toml": "features = { hooks = true }\n", "../.codex/config.toml": "features = { hooks = false }\n"}, []string{".codex/config.toml features.hooks"}},
 		{"codex", files{".codex/config.toml": "features = 7\n"}, nil},
 		{"codex", files{".codex/config.toml": "[features\n"}, []string{"project/.codex/config.toml "}},
-		{"gemini", files{".gemini/settings.json": `{"hooksConfig":{"enabled":false,"disabled":["other","permesso"]}}`},
-			[]string{"project/.gemini/settings.json hooksConfig.enabled", "project/.gemini/settings.json hooksConfig.disabled"}},
+		{
+			"gemini",
+			files{".gemini/settings.json": `{"hooksConfig":{"enabled":false,"disabled":["other","permesso"]}}`},
+			[]string{"project/.gemini/settings.json hooksConfig.enabled", "project/.gemini/settings.json hooksConfig.disabled"},
+		},
 		{"gemini", files{".gemini/settings.json": `{"hooksConfig":{"disabled":["/usr/bin/permesso hook gemini"]}}`}, []string{"project/.gemini/settings.json hooksConfig.disabled"}},
 		{"gemini", files{".gemini/settings.json": `{"hooksConfig":{"enabled":true,"disabled":["other",7]}}`}, nil},
 		{"gemini", files{".gemini/settings.json": `{"hooksConfig":null}`}, nil},

@@ -49,7 +49,7 @@ func (h *hookCommand) place() (p check.Place, err error) {
 
 // prove checks, and prints what was seen.
 func (h *hookCommand) prove(ctx context.Context, x check.Check) error {
-	x.Environ, x.Progress = os.Environ(), h.Status
+	x.Environ, x.Progress = os.Environ(), func(doing string) { h.Status(console.OneLine(doing)) }
 	r, err := x.Run(ctx)
 	h.Status("")
 	if err != nil {

@@ -32,7 +32,8 @@ func (d *Doctor) checkHooks(ctx context.Context) (list []Finding) {
 func (d *Doctor) checkHook(ctx context.Context, a hook.Agent, place hookcheck.Place, s hookcheck.Standing) (list []Finding) {
 	lines := s.Lines(a)
 	if d.Hooks {
-		r, err := hookcheck.Check{Place: place, Agent: a, Environ: os.Environ(), Progress: d.app.Status}.Run(ctx)
+		tell := func(doing string) { d.app.Status(console.OneLine(doing)) }
+		r, err := hookcheck.Check{Place: place, Agent: a, Environ: os.Environ(), Progress: tell}.Run(ctx)
 		switch {
 		case err != nil:
 			list = findingsOf(SeverityWarning, "", err)
