@@ -69,6 +69,10 @@ func TestStands(t *testing.T) {
 			require.Empty(t, a.Stands(User, []byte(text)), text)
 		}
 	}
+	codex, _ := AgentNamed("codex")
+	byHand := "[features]\nx = true\n[[hooks.Stop]]\n[[hooks.Stop.hooks]]\ncommand = \"other\"\n[[hooks.PreToolUse]]\n[[hooks.PreToolUse.hooks]]\ncommand = '/usr/bin/permesso hook codex'\n"
+	require.Equal(t, []string{"PreToolUse"}, codex.Stands(Managed, []byte(byHand)))
+	require.Empty(t, codex.Stands(Managed, []byte("command = \"permesso hook codex x\"\n[hooks]\n")))
 	a, _ := AgentNamed("claude-code")
 	beside := `{"hooks":{"PreToolUse":[{"matcher":"Bash","hooks":[{"command":"lint"},{"command":"/usr/bin/permesso hook claude-code"}]}]}}`
 	require.Equal(t, []string{"PreToolUse"}, a.Stands(User, []byte(beside)))

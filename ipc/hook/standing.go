@@ -1,11 +1,12 @@
 package hook
 
 import (
-	"bytes"
 	"encoding/json"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
 )
@@ -25,17 +26,10 @@ func (a Agent) Folders(home, project string, env func(string) string) (all []str
 	return all
 }
 
-var requiredEvent = regexp.MustCompile(`(?m)^\[\[hooks\.(\w+)\]\]$`)
-
 // Stands are the events for which settings have a hook of ours.
 func (a Agent) Stands(scope Scope, text []byte) (events []string) {
 	if a.requires(scope) {
-		if bytes.HasPrefix(text, []byte(mark)) {
-			for _, m := range requiredEvent.FindAllSubmatch(text, -1) {
-				events = append(events, string(m[1]))
-			}
-		}
-		return events
+		return a.required(string(text))
 	}
 	var doc struct {
 		Hooks map[string]approval.Raw `json:"hooks"`
@@ -53,5 +47,28 @@ func (a Agent) Stands(scope Scope, text []byte) (events []string) {
 		}
 	}
 	slices.Sort(events)
+	return events
+}
+
+var requiredLine = regexp.MustCompile(`^\[\[hooks\.(\w+)\]\]$|^command *= *(".*"|'.*')$`)
+
+// required are the events of Codex's requirements.toml, as we write it; others may have copied our lines into theirs.
+func (a Agent) required(text string) (events []string) {
+	event := ""
+	for line := range strings.Lines(text) {
+		switch m := requiredLine.FindStringSubmatch(strings.TrimSpace(line)); {
+		case m == nil:
+		case m[1] != "":
+			event = m[1]
+		case event != "":
+			command := strings.Trim(m[2], "'")
+			if plain, err := strconv.Unquote(m[2]); err == nil {
+				command = plain
+			}
+			if a.runsOurs(commandEntry{Command: command}) && !slices.Contains(events, event) {
+				events = append(events, event)
+			}
+		}
+	}
 	return events
 }

@@ -149,6 +149,14 @@ func (c Check) run(ctx context.Context, cmd *exec.Cmd, dir string) (o outcome) {
 	var out tail
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, outputDelay
 	inGroup(cmd)
+	killAll := func() {
+		killGroup(cmd)
+		killMarked(hook.Checking + "=" + dir)
+	}
+	cmd.Cancel = func() error {
+		killAll()
+		return nil
+	}
 	if o.err = cmd.Start(); o.err != nil {
 		return o
 	}
@@ -165,8 +173,7 @@ func (c Check) run(ctx context.Context, cmd *exec.Cmd, dir string) (o outcome) {
 		case <-tick.C:
 		}
 	}
-	killGroup(cmd)
-	killMarked(hook.Checking + "=" + dir)
+	killAll()
 	o.late = errors.Is(ctx.Err(), context.DeadlineExceeded)
 	o.last = out.lastLine()
 	return o
