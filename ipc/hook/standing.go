@@ -28,8 +28,11 @@ func (a Agent) Folders(home, project string, env func(string) string) (all []str
 
 // Stands are the events for which settings have a hook of ours.
 func (a Agent) Stands(scope Scope, text []byte) (events []string) {
-	if a.requires(scope) {
-		return a.required(string(text))
+	if w, ok := settingsOf[a.Name].whole[scope]; ok {
+		if events = a.required(string(text)); events == nil && w.isOurs(text) {
+			events = settingsOf[a.Name].events
+		}
+		return events
 	}
 	var doc struct {
 		Hooks map[string]approval.Raw `json:"hooks"`
@@ -38,12 +41,18 @@ func (a Agent) Stands(scope Scope, text []byte) (events []string) {
 		return nil
 	}
 	for event, value := range doc.Hooks {
-		var entries []entry
+		var entries []struct {
+			entry
+			flatEntry
+		}
 		if json.Unmarshal(value, &entries) != nil {
 			continue
 		}
-		if slices.ContainsFunc(entries, func(e entry) bool { return slices.ContainsFunc(e.Hooks, a.runsOurs) }) {
-			events = append(events, event)
+		for _, e := range entries {
+			if a.isOurLine(e.Bash+" "+e.Command) || slices.ContainsFunc(e.Hooks, a.runsOurs) {
+				events = append(events, event)
+				break
+			}
 		}
 	}
 	slices.Sort(events)

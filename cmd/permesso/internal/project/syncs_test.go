@@ -55,7 +55,6 @@ var maySync = map[string]string{
 	"cmd/permesso/internal/agent/hookinstall.go replaceSettings": "settings of a person",
 	"ipc/hook/calls.go give":                                     "once for each call that is deferred or handed back",
 	"ipc/client/client.go put":                                   "a client of an agent: its requests are not in HOME's journal",
-	"ipc/hook/calls.go give":                                     "what was approved once runs once, also after a power cut",
 	"security/keyfile/keyfile.go Create":                         "a key: without it nothing in the journal verifies",
 	"security/receipt/keyfile.go LoadOrCreate":                   "the same",
 	"security/receipt/keyfile.go ensurePublic":                   "the same",
