@@ -39,6 +39,13 @@ func TestHookInstall(t *testing.T) {
 	require.NoError(t, err)
 	requireBytes(t, before, read())
 
+	elsewhere, err := run("install", "claude-code", "--print", "--home", "gate", "--workspace", "site")
+	require.NoError(t, err)
+	require.Contains(t, elsewhere, `"--workspace",
+              "site",
+              "--home",
+              "`+home+`/gate"`, "the agent starts the hook in another folder")
+
 	out, err = run("install", "claude-code", "--yes")
 	require.NoError(t, err, out)
 	require.Contains(t, out, "+             \"onFailure\": \"block\"\n")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"regexp"
 	"strings"
 
@@ -40,16 +39,14 @@ var tmuxWord = regexp.MustCompile(`^[A-Za-z0-9_./+=-]+$`)
 // tmuxCommand is this program with the HOME and the configuration that were named: the server of tmux has another
 // environment.
 func (a *app) tmuxCommand() (string, error) {
-	words := []string{"permesso"}
-	for _, f := range []struct{ flag, given, variable string }{{"--home", a.HomeFlag, "PERMESSO_HOME"}, {"--config", a.ConfigFlag, "PERMESSO_CONFIG"}} {
-		value := cmp.Or(f.given, a.Env(f.variable))
-		switch {
-		case value == "":
-		case !tmuxWord.MatchString(value):
-			return "", console.Fail(console.ExitUsage, "give it another name, or write the lines by hand", "%s %q cannot stand in .tmux.conf", f.flag, value)
-		default:
-			words = append(words, f.flag, value)
+	places, err := a.NamedPlaces()
+	if err != nil {
+		return "", err
+	}
+	for _, word := range places {
+		if !tmuxWord.MatchString(word) {
+			return "", console.Fail(console.ExitUsage, "give it another name, or write the lines by hand", "%q cannot stand in .tmux.conf", word)
 		}
 	}
-	return strings.Join(words, " "), nil
+	return strings.Join(append([]string{"permesso"}, places...), " "), nil
 }

@@ -96,6 +96,13 @@ func (s *hookSettings) add(a hook.Agent, text []byte) ([]byte, error) {
 	if s.locate != nil && s.workspace != "default" {
 		args = append(args, "--workspace", s.workspace)
 	}
+	if s.locate != nil {
+		places, err := s.NamedPlaces()
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, places...)
+	}
 	return a.Add(s.scope(), text, hook.Line{Program: program, Args: args, Timeout: timeout}, events)
 }
 

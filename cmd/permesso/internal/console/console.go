@@ -3,12 +3,14 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -414,4 +416,20 @@ func (t *Table) paint(row int, cell string) string {
 		return cell
 	}
 	return color + cell + reset
+}
+
+// NamedPlaces are the flags for the state folder and the configuration that were named, by flags or the environment: for a
+// command line that starts elsewhere.
+func (c *Console) NamedPlaces() (words []string, err error) {
+	for _, f := range []struct{ flag, given, variable string }{{"--home", c.HomeFlag, "PERMESSO_HOME"}, {"--config", c.ConfigFlag, "PERMESSO_CONFIG"}} {
+		value := cmp.Or(f.given, c.Env(f.variable))
+		if value == "" {
+			continue
+		}
+		if value, err = filepath.Abs(value); err != nil {
+			return nil, err
+		}
+		words = append(words, f.flag, value)
+	}
+	return words, nil
 }
