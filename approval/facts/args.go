@@ -130,7 +130,8 @@ func fits(a approval.Argument, v approval.Raw) bool {
 	i := slices.IndexFunc(argTypes[:], func(t struct {
 		name, code string
 		fits       func(approval.Raw) bool
-	}) bool {
+	},
+	) bool {
 		return t.name == a.Type
 	})
 	return i >= 0 && argTypes[i].fits(v)

@@ -420,9 +420,9 @@ func (t *Table) paint(row int, cell string) string {
 
 // NamedPlaces are the flags for the state folder and the configuration that were named, by flags or the environment: for a
 // command line that starts elsewhere.
-func (c *Console) NamedPlaces() (words []string, err error) {
-	for _, f := range []struct{ flag, given, variable string }{{"--home", c.HomeFlag, "PERMESSO_HOME"}, {"--config", c.ConfigFlag, "PERMESSO_CONFIG"}} {
-		value := cmp.Or(f.given, c.Env(f.variable))
+func (a *Console) NamedPlaces() (words []string, err error) {
+	for _, f := range []struct{ flag, given, variable string }{{"--home", a.HomeFlag, "PERMESSO_HOME"}, {"--config", a.ConfigFlag, "PERMESSO_CONFIG"}} {
+		value := cmp.Or(f.given, a.Env(f.variable))
 		if value == "" {
 			continue
 		}
