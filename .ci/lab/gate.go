@@ -144,7 +144,25 @@ func (l *lab) try(a agent, t trial) (c count, err error) {
 	}
 	err = do(w)
 	c, countErr := w.counted(c)
+	if c.ran != t.ran && !t.any {
+		countErr = errors.Join(countErr, w.why(t))
+	}
 	return c, errors.Join(err, countErr)
+}
+
+// why says what a reader needs if another number of calls ran than has to: what was allowed, and what the agent was told of
+// calls that the approver did not deny. Where calls may run it is no error.
+func (w *setting) why(t trial) error {
+	if t.open != nil && t.open(w.agent) {
+		return nil
+	}
+	var told []string
+	for _, result := range w.model.Results() {
+		if strings.Contains(result, "permesso") && !strings.Contains(result, denial) {
+			told = append(told, result)
+		}
+	}
+	return fmt.Errorf("allowed were %v; the agent was told: %q", w.allowed, told)
 }
 
 // counted adds what ran, and what of it no one allowed.

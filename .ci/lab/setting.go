@@ -66,9 +66,9 @@ func (w *setting) prepare(t trial) error {
 	return w.wrap(t.event)
 }
 
-// configure writes a configuration with room for 50 requests at once; the default is 32.
+// configure writes a configuration with limits for 50 requests at once; by default 32 can wait, and 60 can be asked a minute.
 func (w *setting) configure() error {
-	const text = "listen = \"\"\nui = false\n[workspaces.default]\nlimits = { pending = 64 }\n"
+	const text = "listen = \"\"\nui = false\n[workspaces.default]\nlimits = { pending = 64, ask_per_minute = 600 }\n"
 	return w.write(filepath.Join(w.home, ".config/permesso/permesso.toml"), text, 0o600)
 }
 
@@ -333,10 +333,13 @@ func (w *setting) approve() error {
 	return w.decide(all[0], true)
 }
 
+// denial is the approver's reason.
+const denial = "not on a Sunday"
+
 // decide decides one request, and counts what was allowed.
 func (w *setting) decide(x waiting, allow bool) error {
 	if !allow {
-		return w.operator("deny", x.ID, "not on a Sunday")
+		return w.operator("deny", x.ID, denial)
 	}
 	if err := w.operator("approve", x.ID, "--seen", x.Digest); err != nil {
 		return err

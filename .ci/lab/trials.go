@@ -54,7 +54,7 @@ func then(steps ...func(*setting) error) func(*setting) error {
 
 func nothing(*setting) error  { return nil }
 func alone(w *setting) error  { return w.during(func(*running) error { return nil }) }
-func denyIt(w *setting) error { return w.operator("deny", w.id, "not on a Sunday") }
+func denyIt(w *setting) error { return w.operator("deny", w.id, denial) }
 func isClaude(a agent) bool   { return a.name == "claude-code" }
 func notClaude(a agent) bool  { return !isClaude(a) }
 func even(effect string) bool { n, err := strconv.Atoi(effect); return err == nil && n%2 == 0 }
