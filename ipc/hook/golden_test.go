@@ -175,9 +175,9 @@ func TestSchemas(t *testing.T) {
 	require.NoError(t, err)
 	var report struct{ Versions, Schemas map[string]any }
 	require.NoError(t, json.Unmarshal(b, &report))
-	require.Equal(t, map[string]any{"claude-code": "2.1.330", "codex": "0.169.0", "gemini": "0.61.0"}, report.Versions)
+	require.Equal(t, map[string]any{"claude-code": "2.1.330", "codex": "0.169.0", "gemini": "0.61.0", "@agentclientprotocol/sdk": "2.4.0"}, report.Versions)
 	want := map[string]any{}
-	for agent := range report.Versions {
+	for _, agent := range []string{"claude-code", "codex", "gemini"} {
 		valid := map[string]any{}
 		patterns := []string{filepath.Join(fixtures, "answers", agent+"-*.json")}
 		if agent != "gemini" {

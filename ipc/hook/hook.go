@@ -40,6 +40,8 @@ const (
 	// margin is how long before the agent's time-out the hook denies: a late hook denies nothing.
 	margin = 5 * time.Second
 	notice = 30 * time.Second
+	// Spare is what hook install adds to the approval time-out for that of the agent, so that a person's time is over first.
+	Spare = 30 * time.Second
 )
 
 // Answer is what the process of the hook does at its end.
@@ -75,14 +77,13 @@ type Hook struct {
 
 // Run reads one event and asks the gate about its call.
 func (h Hook) Run(ctx context.Context, in io.Reader) Answer {
-	hold := h.hold()
-	ctx, cancel := context.WithTimeout(ctx, hold)
+	ctx, cancel := context.WithTimeout(ctx, h.hold())
 	defer cancel()
 	c, err := h.read(ctx, in)
 	if err != nil {
 		return h.Agent.refuse(c, err)
 	}
-	out, err := h.run(ctx, c, hold)
+	out, err := h.run(ctx, c)
 	if err != nil {
 		return h.Agent.refuse(c, err)
 	}
@@ -100,9 +101,17 @@ func (h Hook) Refuse(ctx context.Context, in io.Reader, why error) Answer {
 	return h.Agent.refuse(c, why)
 }
 
-// hold is how long a person has.
+// hold is how long the hook waits.
 func (h Hook) hold() time.Duration {
 	return max(cmp.Or(h.Timeout, h.Agent.timeout)-margin, time.Second)
+}
+
+// decideWithin is how long a person has: what hook install was told, if it has made the time-out.
+func (h Hook) decideWithin() time.Duration {
+	if t := cmp.Or(h.Timeout, h.Agent.timeout) - Spare; t >= margin {
+		return t
+	}
+	return h.hold()
 }
 
 // read returns the call in the event. From then on the hook is one of the agent that has sent it.
@@ -118,7 +127,7 @@ func (h *Hook) read(ctx context.Context, in io.Reader) (c Call, err error) {
 	return c, nil
 }
 
-func (h Hook) run(ctx context.Context, c Call, hold time.Duration) ([]byte, error) {
+func (h Hook) run(ctx context.Context, c Call) ([]byte, error) {
 	reply, asks := h.Agent.asks[c.Event]
 	switch {
 	case !asks && h.Agent.informs[c.Event]:
@@ -133,7 +142,7 @@ func (h Hook) run(ctx context.Context, c Call, hold time.Duration) ([]byte, erro
 	}
 	switch h.Wait {
 	case "", Hold:
-		v, err := h.wait(ctx, c, hold)
+		v, err := h.wait(ctx, c)
 		if err != nil {
 			return nil, err
 		}
@@ -178,20 +187,25 @@ type Verdict struct {
 }
 
 // wait asks, and waits for the end. A call that is asked already is not asked again, and one approval is for one call.
-func (h Hook) wait(ctx context.Context, c Call, hold time.Duration) (Verdict, error) {
-	r, err := c.request(h.Agent, hold)
+func (h Hook) wait(ctx context.Context, c Call) (Verdict, error) {
+	r, err := c.request(h.Agent, h.decideWithin())
 	if err != nil {
 		return Verdict{}, err
 	}
-	own := r.RequestID
-	other, release := calls(h.State).sole(c.same(h.Agent.Name), own)
+	other, release := calls(h.State).sole(c.same(h.Agent.Name), r.RequestID)
 	defer release()
-	r.RequestID = cmp.Or(other, own)
-	v, err := h.ask(ctx, c, r)
-	if err == nil && other != "" {
-		return v, fmt.Errorf("the same call was asked at the same time: %s, for one of them; make it again if it is to run twice", v.Reason)
+	if other == "" {
+		return h.ask(ctx, c, r)
 	}
-	return v, err
+	resp, err := h.await(ctx, client.Submitted{ID: other})
+	if err != nil {
+		return Verdict{}, h.unanswered(ctx, other, err) // it is the other call's to cancel
+	}
+	v, err := c.verdict(other, resp)
+	if err != nil {
+		return Verdict{}, err
+	}
+	return Verdict{}, fmt.Errorf("the same call was asked at the same time: %s, for one of them; make it again if it is to run twice", v.Reason)
 }
 
 // ask returns the approval of a call, or an error that says why there is none. What a person has written in its place is

@@ -85,7 +85,7 @@ func (s *hookSettings) add(a hook.Agent, text []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	timeout := cmp.Or(s.approval, 10*time.Minute) + 30*time.Second
+	timeout := cmp.Or(s.approval, 10*time.Minute) + hook.Spare
 	args := []string{"hook", a.Name, "--timeout", timeout.String()}
 	if !slices.Contains(hook.Waits(), s.wait) {
 		return nil, console.Fail(console.ExitUsage, "permesso hook install --help", "--wait: %q is none of %s", s.wait, strings.Join(hook.Waits(), ", "))
