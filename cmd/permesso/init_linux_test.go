@@ -247,7 +247,7 @@ func TestInitPreset(t *testing.T) {
 	i.answer("[supervised] ", "\n")
 	i.answer("[bwrap] ", "\n")
 	i.answer("[none] ", "codign\n")
-	i.answer("hint: use one of coding-agent, assistant, ci", "coding-agent\n")
+	i.answer("hint: use one of coding-agent, claude-code, codex, gemini, assistant, ci", "coding-agent\n")
 	i.answer("Which folder is the project?\r\n   [.] ", "/\n")
 	i.answer("holds more than a project", project+"\n")
 	i.answer("[Y/n] ", "n\n")

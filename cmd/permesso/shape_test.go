@@ -54,6 +54,7 @@ var withoutJSON = map[string]string{
 	"email setup": "a dialog", "email test": "it waits for a person", "telegram setup": "it needs Telegram", "telegram test": "it needs Telegram",
 	"service install": "it changes the system", "service uninstall": "it changes the system",
 	"restore": "it replaces a home", "ui": "it needs a browser", "tui": "it needs a terminal", "tui tmux": "lines of a configuration file",
+	"acp": "a protocol", "hook": "the forms of the agents", "hook run": "the output is the agent's", "hook install": "it changes the settings of an agent", "hook uninstall": "the same", "hook check": "it needs an agent",
 }
 
 // jsonLines are command lines with JSON, in their order. {id} is a pending request, {seen} its digest, {new} no

@@ -27,6 +27,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -81,20 +82,35 @@ func (p *Proxy) Run(ctx context.Context, fromEditor io.Reader, toEditor io.Write
 	var asks sync.WaitGroup
 	defer asks.Wait()
 	defer cancel() // before that
-	ended := make(chan error, 2)
+	editorEnded, agentEnded := make(chan error, 1), make(chan error, 1)
 	go func() {
 		err := p.pass(ctx, &asks, fromEditor, &p.agent, p.ofEditor)
 		_ = toAgent.Close() // as the editor's end
-		ended <- err
+		editorEnded <- err
 	}()
-	go func() { ended <- p.pass(ctx, &asks, fromAgent, &p.editor, p.ofAgent) }()
+	go func() { agentEnded <- p.pass(ctx, &asks, fromAgent, &p.editor, p.ofAgent) }()
 	select {
-	case err := <-ended:
+	case err := <-editorEnded:
+		if err != nil {
+			return err
+		}
+	case err := <-agentEnded:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	select { // the agent ends when it has read all
+	case err := <-agentEnded:
+		return err
+	case <-time.After(lastWords):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
+
+// lastWords is how long an agent may speak after the end of the editor.
+const lastWords = 10 * time.Second
 
 // message is what this program reads of a line.
 type message struct {
