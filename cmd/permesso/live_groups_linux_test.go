@@ -548,6 +548,9 @@ one = "path"
 two = "path"
 [tools.put.args.content]
 writes = «"one"¦"two"»
+[tools.swap]
+capability = "channel:out"
+args = { old = "text", older = "text", new = { type = "text", replaces = «"old"¦"older"» } }
 [tools.sized]
 capability = "channel:out"
 args = { a = "text", b = "text" }
@@ -590,6 +593,7 @@ when_proven = [{ domain = "channel", only = { recipient = "bob@example.com" } }]
 	add("args.ARGUMENT.optional", atFolder, ruling("codes", `{"tool_name":"lax"}`), asked, refused)
 	add("args.ARGUMENT.currency", atFolder, document("codes", paid), `"currency":"EUR"`, `"currency":"USD"`)
 	add("args.ARGUMENT.writes", atFolder, document("facts", put), `"writes":"one"`, `"writes":"two"`)
+	add("args.ARGUMENT.replaces", atFolder, document("facts", `{"tool_name":"swap","request_data":{"old":"a","older":"b","new":"c"}}`), `"replaces":"old"`, `"replaces":"older"`)
 	add("size", atFolder, document("facts", `{"tool_name":"sized","request_data":{"a":"1","b":"2"}}`), g.digest(0, "sized"), g.digest(1, "sized"))
 	add("args.ARGUMENT", atFolder, ruling("facts", `{"tool_name":"mail","request_data":{"to":"bob@example.com"}}`), allowed, asked)
 	g.checks = append(g.checks, liveCheck{"provers.NAME.public_key", atFolder, ruling("codes", proven), [2]string{allowed, asked}})
@@ -713,6 +717,9 @@ dangerous_writes = false
 	} {
 		rule("match.args.ARGUMENT."+key, pays, "default", paid, "match = { tool = \"TOOL\", args = { sum = { "+value+" } } }\noutcome = \"deny\"", refused, asked, ruling)
 	}
+	rule("match.args.ARGUMENT.optional", reads, "default", request, "match = { tool = \"TOOL\", args = { p = \"/a/x\", q = { matches = \".*\", optional = «true¦false» } } }\noutcome = \"allow\"", allowed, asked, ruling)
+	rule("match.subagent", reads+"\nhandler = { kind = \"agent\" }", "default", strings.Replace(request, "{", `{"execution":"agent","subagent":"h1",`, 1),
+		"match = { tool = \"TOOL\", subagent = «\"h1\"¦\"h2\"» }\noutcome = \"deny\"", refused, asked, ruling)
 	match("args.ARGUMENT.equals", "default", `args = { p = { equals = «"/a/x"¦"/a/y"» } }`)
 	match("args.ARGUMENT.json", "default", `args = { p = { json = «'"/a/x"'¦'"/a/y"'» } }`)
 	rule("match.other_args", reads, "default", request, "match = { tool = \"TOOL\", other_args = «true¦false» }\noutcome = \"allow\"", allowed, asked, ruling)
