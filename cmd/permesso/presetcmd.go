@@ -6,15 +6,18 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval/facts"
+	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/setup"
+	"github.com/permesso-dev/permesso/ipc"
 )
 
 // presets are configurations and their tests, with @PROJECT@ and @PERSON@ for what differs.
@@ -24,8 +27,8 @@ var presets embed.FS
 
 // presetOptions are what a preset is made for.
 type presetOptions struct {
-	project, person string
-	tests           bool
+	project, person, workspace string
+	tests                      bool
 }
 
 func (a *app) policyPresetCmd() *cobra.Command {
@@ -36,6 +39,8 @@ func (a *app) policyPresetCmd() *cobra.Command {
 		RunE:              func(_ *cobra.Command, pos []string) error { return a.printPreset(pos[0], o) },
 	}
 	addPresetFlags(c, &o.project, &o.person)
+	c.Flags().StringVar(&o.workspace, "workspace", "", "`name` of the workspace (default: the preset's own)")
+	completeFlags(c, map[string][]string{"workspace": nil})
 	c.Flags().BoolVar(&o.tests, "tests", false, "print the preset's tests, for permesso policy test")
 	return c
 }
@@ -63,7 +68,41 @@ func (a *app) printPreset(name string, o presetOptions) error {
 	if err != nil {
 		return err
 	}
+	if h, err := home.Load(a.Console); err == nil && !o.tests {
+		text = added(text, h.Config)
+	}
 	return a.PrintToCopy(map[string]string{"name": name, "text": text}, strings.TrimSuffix(text, "\n"))
+}
+
+var presetTable = regexp.MustCompile(`(?m)^\[(workspaces|tools)\.(\S+)\]$`)
+
+// added is a preset as it can be added to a configuration: without the tables that are there, and with the approvers who
+// decide in every workspace. The operator who is one of them would decide nothing in a workspace without approvers.
+func added(text string, cfg *config.Config) string {
+	var deciders []string
+	for i, ws := range home.WorkspaceNames(cfg) {
+		names := cfg.Workspaces[ws].Approvers
+		if i == 0 {
+			deciders = slices.Clone(names)
+		}
+		deciders = slices.DeleteFunc(deciders, func(name string) bool { return !slices.Contains(names, name) })
+	}
+	parts := strings.Split(text, "\n\n")
+	for i, part := range parts {
+		m := presetTable.FindStringSubmatch(part)
+		if m == nil {
+			continue
+		}
+		_, tool := cfg.Tools[m[2]]
+		_, workspace := cfg.Workspaces[m[2]]
+		switch {
+		case m[1] == "tools" && tool, m[1] == "workspaces" && workspace:
+			parts[i] = "# " + m[0] + " is configured already."
+		case m[1] == "workspaces" && len(deciders) > 0:
+			parts[i] = strings.Replace(part, m[0], fmt.Sprintf("%s\napprovers = [%s]", m[0], `"`+strings.Join(deciders, `", "`)+`"`), 1)
+		}
+	}
+	return strings.Join(parts, "\n\n")
 }
 
 // coding are the presets of coding agents: the same rules, with the names of each agent's tools and arguments.
@@ -126,7 +165,18 @@ func (a *app) preset(name string, o presetOptions) (string, error) {
 			return "", err
 		}
 	}
-	return strings.NewReplacer("@PROJECT@", project, "@PERSON@", o.person).Replace(string(b)), nil
+	text := strings.NewReplacer("@PROJECT@", project, "@PERSON@", o.person).Replace(string(b))
+	own := name
+	if coding[name] != nil {
+		own = "coding"
+	}
+	switch {
+	case o.workspace == "":
+		return text, nil
+	case !ipc.ValidWorkspace(o.workspace):
+		return "", console.Fail(console.ExitUsage, "--workspace NAME", "--workspace: %q cannot be the name of a workspace", o.workspace)
+	}
+	return regexp.MustCompile(`(\[workspaces\.|workspace"?(?: =|:) "|--workspace )`+own+`\b`).ReplaceAllString(text, "${1}"+o.workspace), nil
 }
 
 // plainFolder is a path in which no character has a meaning for a pattern or for TOML.

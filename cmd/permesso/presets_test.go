@@ -57,6 +57,31 @@ func TestPresets(t *testing.T) {
 	}
 }
 
+// A preset that is added to a configuration works there: those who decide in its workspaces decide in the new one, and what
+// is there is not written twice.
+func TestPresetIsAdded(t *testing.T) {
+	t.Parallel()
+	project, file := realDir(t), filepath.Join(t.TempDir(), "permesso.toml")
+	text := "[approvers.ann]\nlocal = 1001\n[approvers.ben]\nlocal = 1002\n[approvers.cy]\nlocal = 1003\n[workspaces.default]\napprovers = [\"ann\", \"ben\"]\n[workspaces.other]\napprovers = [\"ben\", \"cy\"]\n"
+	for i, preset := range [][]string{{"claude-code"}, {"codex"}, {"gemini"}, {"claude-code", "--workspace", "second"}} {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		text += "\n" + printedPreset(t, preset[0], project, append(preset[1:], "--config", file, "--home", filepath.Dir(file))...)
+		cfg, err := config.Parse(file, []byte(text))
+		require.NoError(t, err)
+		require.Empty(t, cfg.Warnings)
+		require.Equal(t, []string{"ben"}, cfg.Workspaces["coding"].Approvers)
+		require.Len(t, cfg.Workspaces, []int{3, 3, 3, 4}[i])
+	}
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	for _, preset := range [][]string{{"claude-code"}, {"codex"}, {"gemini"}, {"claude-code", "--workspace", "second"}} { // each as if it were alone
+		cases := printedPreset(t, preset[0], project, append(preset[1:], "--tests")...)
+		require.Contains(t, cases, `"workspace": "`+append(preset, "", "coding")[2]+`"`)
+		require.NoError(t, os.WriteFile(file+".jsonl", []byte(cases), 0o600))
+		code, out, errs := runCommand("policy", "test", file+".jsonl", "--config", file, "--home", filepath.Dir(file))
+		require.Zero(t, code, out+errs)
+	}
+}
+
 // realDir is a folder whose path has no link.
 func realDir(t *testing.T) string {
 	t.Helper()

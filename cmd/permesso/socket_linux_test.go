@@ -29,7 +29,7 @@ func withoutLog(out string) string {
 }
 
 // strangerLine is all that a user hears who is no approver.
-const strangerLine = `^permesso: nothing here for you: UID \d+ is no approver there; the operator can add it under \[approvers\], and to a workspace\n$`
+const strangerLine = `^permesso: nothing here for you: UID \d+ is no approver there: the operator can add it under \[approvers\], and the name to approvers in \[workspaces\.NAME\]\n$`
 
 func TestSocketSameAsFiles(t *testing.T) {
 	v := newMultiUserRig(t)

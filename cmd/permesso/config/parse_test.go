@@ -713,6 +713,10 @@ func TestWarnings(t *testing.T) {
 			"p.toml:2:1: channel email is not configured: no approver is asked by email\nhint: permesso email setup",
 		},
 		{
+			"an approver here who may not decide", "[approvers.ann]\nlocal = 1001\n[workspaces.w]",
+			"p.toml:3:13: workspace \"w\" names no approvers: ann, whose UID is in [approvers], may not decide there\nhint: approvers = [\"ann\"] in [workspaces.w]",
+		},
+		{
 			"no person may approve", "[workspaces.w]\nlocal_decisions = false",
 			"p.toml:1:13: no person may approve in workspace \"w\"\nhint: add approvers, or set local_decisions = true",
 		},

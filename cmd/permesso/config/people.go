@@ -153,10 +153,19 @@ func (s *section) workspace(name string) approval.Workspace {
 		s.fail(s.position("binds_sessions"), "binds_sessions", hint,
 			"binds_sessions needs folder = false: an agent that writes request files chooses its session ids itself")
 	}
-	if len(w.Approvers) == 0 && !w.LocalDecisions {
+	switch here := s.localApprovers(); {
+	case len(w.Approvers) > 0:
+	case !w.LocalDecisions:
 		s.warn(s.node.key, "", "add approvers, or set local_decisions = true", "no person may approve in workspace %s", quote(name))
+	case len(here) > 0:
+		s.warn(s.node.key, "", "approvers = ["+quote(here[0])+"] in [workspaces."+name+"]", "workspace %s names no approvers: %s, whose UID is in [approvers], may not decide there", quote(name), list(here))
 	}
 	return w
+}
+
+// localApprovers are those with a UID.
+func (s *section) localApprovers() []string {
+	return slices.DeleteFunc(sortedKeys(s.cfg.Approvers), func(name string) bool { return s.cfg.Approvers[name].IDs[approval.EntranceLocal] == "" })
 }
 
 func (s *section) approverNames() []string {

@@ -643,7 +643,7 @@ func problemFrom(p *httpapi.Problem) error {
 	case p.Refusal != nil:
 		return refusalOf(p.Refusal)
 	case p.Detail == decide.ErrNotAuthorized.Error():
-		return &decide.Refusal{Reason: decide.ErrNotAuthorized, Hint: fmt.Sprintf("UID %d is no approver there; the operator can add it under [approvers], and to a workspace", os.Geteuid())}
+		return &decide.Refusal{Reason: decide.ErrNotAuthorized, Hint: fmt.Sprintf("UID %d is no approver there: the operator can add it under [approvers], and the name to approvers in [workspaces.NAME]", os.Geteuid())}
 	}
 	code, ok := exitCodes()[p.Status]
 	if !ok {
