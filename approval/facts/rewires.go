@@ -23,8 +23,25 @@ var rewirers = regexp.MustCompile(`(?i)(^|/)(` + strings.Join([]string{
 	`permesso\.toml$`, `\.config/permesso(/|$)`, `\.local/state/permesso(-hooks)?(/|$)`, `(lib|run)/permesso(/|$)`, `permesso\.sock$`,
 }, "|") + `)`)
 
-// asksOnly are the commands of the gate that an agent is there to use.
-var asksOnly = setOf("request wait cancel hook")
+// rewired are some of them, for patterns.
+var rewired = strings.Fields(`.claude/settings.json .claude/hooks .claude.json .codex .gemini/settings.json .cursor/mcp.json .github/hooks .copilot
+	.mcp.json .vscode/settings.json .opencode .bashrc .zshrc .kshrc .profile .bash_profile .zshenv .zprofile .inputrc .envrc .git/config .git/hooks
+	.gitconfig .ssh .config/permesso .config/opencode .config/git .config/fish .local/state/permesso`)
+
+// rewiredFolder is one that holds such files. Who goes there, or moves it, need not name them.
+var rewiredFolder = regexp.MustCompile(`(?i)(^|/)\.(claude|gemini|cursor|vscode|git|config|local|local/state)$`)
+
+// Programs by what they do to the words that they are given.
+var (
+	asksOnly = setOf("request wait cancel hook")                                 // the commands of the gate that an agent is there to use
+	decides  = setOf("approve deny change pause resume grants config hook init") // some of the others
+	settles  = setOf("install uninstall run check")                              // what hook does besides asking
+	goes     = setOf("cd pushd mv rm rmdir cp rsync ln install tar unzip chmod chown")
+	handles  = setOf(`cp mv ln rm install rsync scp chmod chown which whereis npx npm pnpm yarn bunx uvx pipx
+		pkill killall systemctl service rc-service sv launchctl`)  // start, stop, find or replace a program by its name
+	places   = setOf("HOME XDG_CONFIG_HOME XDG_STATE_HOME CLAUDE_CONFIG_DIR CODEX_HOME COPILOT_HOME BASH_ENV ENV") // name the folders of settings
+	readsGit = setOf("--get --get-all --get-regexp --get-urlmatch --list -l get list user.name user.email")
+)
 
 // Rewires is the part of a call that would change who is asked about later ones, "" if none is known. reads says that its
 // paths are only read; own are the places of this gate, which are not for reading either. Of an argument that is not declared each text is taken for a path and for a command.
@@ -109,8 +126,8 @@ func (r rewiring) command(line string) string {
 	}
 	for _, c := range s.Commands {
 		for _, words := range c.Invocations() {
-			if strings.EqualFold(words[0].program(), "permesso") && (len(words) < 2 || words[1].Open || !asksOnly[words[1].Text]) {
-				return "permesso"
+			if part := invocationRewires(words); part != "" {
+				return part
 			}
 		}
 		words := c.Words
@@ -118,12 +135,52 @@ func (r rewiring) command(line string) string {
 			words = append(words[:len(words):len(words)], redirect.To)
 		}
 		for _, w := range append(words[:len(words):len(words)], c.Assigns...) {
+			name, _, assigns := strings.Cut(w.Text, "=")
+			if (assigns || c.Program() == "unset") && (places[name] || strings.HasPrefix(name, "PERMESSO_")) {
+				return name
+			}
 			if part := r.word(w.Text); part != "" {
 				return part
 			}
 		}
 	}
 	return ""
+}
+
+// invocationRewires looks at what one program is told to do.
+func invocationRewires(words []Word) string {
+	first, rest := words[0], words[1:]
+	name := strings.ToLower(first.program())
+	isPermesso := func(w Word) bool {
+		return strings.EqualFold(strings.TrimSuffix(path.Base(w.Text), ".service"), "permesso")
+	}
+	given := func(is func(Word) bool) bool { return slices.ContainsFunc(rest, is) }
+	matches, _ := path.Match(name, "permesso")
+	switch {
+	case matches && (len(rest) == 0 || rest[0].Open || !asksOnly[rest[0].Text]),
+		matches && rest[0].Text == "hook" && given(func(w Word) bool { return w.Open || settles[w.Text] }),
+		first.Open && len(rest) > 0 && decides[rest[0].Text],
+		handles[name] && given(isPermesso),
+		IsInterpreter(name) && given(func(w Word) bool {
+			return strings.Contains(strings.ToLower(w.Text), "permesso") && strings.ContainsAny(w.Text, " (\"'`")
+		}):
+		return "permesso"
+	case name == "crontab", name == "git" && setsGit(rest):
+		return name
+	case goes[name]:
+		for _, w := range rest {
+			if rewiredFolder.MatchString(path.Clean(w.Text)) {
+				return w.Text
+			}
+		}
+	}
+	return ""
+}
+
+// setsGit reports whether git, with these words, changes its configuration: it may name programs that it starts later.
+func setsGit(words []Word) bool {
+	words = started(words, gitOptions, 0)
+	return len(words) > 1 && words[0].Text == "config" && !slices.ContainsFunc(words, func(w Word) bool { return readsGit[w.Text] })
 }
 
 // wordRewires looks for a file in a word, also behind = or : or quotes.
@@ -133,5 +190,33 @@ func (r rewiring) word(word string) string {
 			return part
 		}
 	}
+	if matchesRewired(alternatives.ReplaceAllString(word, "*")) {
+		return word
+	}
 	return ""
+}
+
+var alternatives = regexp.MustCompile(`\{[^{}]*\}`)
+
+// matchesRewired reports whether a shell may find one of the files by a pattern.
+func matchesRewired(pattern string) bool {
+	if !strings.ContainsAny(pattern, "*?[") {
+		return false
+	}
+	parts := strings.Split(path.Clean(pattern), "/")
+	for i := range parts {
+		for _, file := range rewired {
+			names := strings.Split(file, "/")
+			n := min(len(names), len(parts)-i)
+			glob := strings.ContainsAny(strings.Join(parts[i:i+n], ""), "*?[")
+			for k := 0; k < n && glob; k++ {
+				same, _ := path.Match(parts[i+k], names[k])
+				glob = same && (names[k][0] != '.' || parts[i+k][0] == '.') // a shell finds no hidden file by *
+			}
+			if glob {
+				return true
+			}
+		}
+	}
+	return false
 }
