@@ -107,14 +107,14 @@ func added(text string, cfg *config.Config) string {
 
 // coding are the presets of coding agents: the same rules, with the names of each agent's tools and arguments.
 var coding = map[string]map[string]string{
-	"coding-agent": {"READ": `"read_file"`, "SEARCH": `"search"`, "WRITE": `["write_file", "edit_file"]`, "SHELL": `"shell"`, "PATH": "path", "OBEYED": "deny"},
+	"coding-agent": {"READ": `"read_file"`, "SEARCH": `"search"`, "REVEAL": `["read_file", "search"]`, "WRITE": `["write_file", "edit_file"]`, "SHELL": `"shell"`, "PATH": "path", "OBEYED": "deny"},
 	"claude-code": {
-		"READ": `"Read"`, "SEARCH": `["Glob", "Grep"]`, "WRITE": `["Write", "Edit", "NotebookEdit"]`, "SHELL": `"Bash"`, "PATH": "files", "OBEYED": "always_ask",
+		"READ": `"Read"`, "SEARCH": `["Glob", "Grep"]`, "REVEAL": `["Read", "Grep"]`, "WRITE": `["Write", "Edit", "NotebookEdit"]`, "SHELL": `"Bash"`, "PATH": "files", "OBEYED": "always_ask",
 		"MORE": `cwd = "@PROJECT@/**", description = { matches = ".*", optional = true }, timeout = { min = 0, optional = true }, run_in_background = { equals = false, optional = true }, `,
 	},
-	"codex": {"READ": `"view_image"`, "WRITE": `"apply_patch"`, "SHELL": `"Bash"`, "PATH": "files", "OBEYED": "always_ask", "MORE": `cwd = "@PROJECT@/**", `, "READS": `"cat ...", "head [-n *] ...", "tail [-n *] ...", "nl [-ba] ...", "rg [-n -i -l --files] ...", "grep [-n -i -r -l] ...", `},
+	"codex": {"READ": `"view_image"`, "WRITE": `"apply_patch"`, "REVEAL": `"view_image"`, "SHELL": `"Bash"`, "PATH": "files", "OBEYED": "always_ask", "MORE": `cwd = "@PROJECT@/**", `, "READS": `"cat ...", "head [-n *] ...", "tail [-n *] ...", "nl [-ba] ...", "rg [-n -i -l --files] ...", "grep [-n -i -r -l] ...", `},
 	"gemini": {
-		"READ": `"read_file"`, "SEARCH": `["list_directory", "glob", "grep_search"]`, "WRITE": `["write_file", "replace"]`, "SHELL": `"run_shell_command"`, "PATH": "files", "OBEYED": "always_ask",
+		"READ": `"read_file"`, "SEARCH": `["list_directory", "glob", "grep_search"]`, "REVEAL": `["read_file", "grep_search"]`, "WRITE": `["write_file", "replace"]`, "SHELL": `"run_shell_command"`, "PATH": "files", "OBEYED": "always_ask",
 		"MORE": `cwd = "@PROJECT@/**", dir_path = { matches = ".*", optional = true }, description = { matches = ".*", optional = true }, is_background = { equals = false, optional = true }, `,
 	},
 }
@@ -133,7 +133,7 @@ func codingRules(names map[string]string) (string, error) {
 		out.WriteString("[[rules]]" + rule)
 	}
 	var pairs []string
-	for _, name := range []string{"READ", "SEARCH", "WRITE", "SHELL", "PATH", "MORE", "READS", "OBEYED"} {
+	for _, name := range []string{"READ", "SEARCH", "REVEAL", "WRITE", "SHELL", "PATH", "MORE", "READS", "OBEYED"} {
 		pairs = append(pairs, "@"+name+"@", names[name])
 	}
 	return strings.NewReplacer(pairs...).Replace(out.String()), nil

@@ -197,7 +197,7 @@ sh ls -la
 sh ls server
 sh git status
 sh git log --oneline -10
-sh git log -p -n 3 server/server.go
+sh git log -p -n 3
 sh git show --stat HEAD
 sh git branch --show-current
 sh go build ./...
