@@ -110,6 +110,7 @@ func TestAgentSession(t *testing.T) {
 	project := filepath.Join(realDir(t), "project")
 	require.NoError(t, os.MkdirAll(filepath.Join(project, "docs"), 0o700))
 	require.NoError(t, os.Symlink("../README.md", filepath.Join(project, "docs", "linked.md")))
+	require.NoError(t, os.Symlink("/etc", filepath.Join(project, "outside")))
 	require.NoError(t, os.WriteFile(filepath.Join(project, "README.md"), []byte("x\n"), 0o600))
 	var lines []string
 	for line := range strings.Lines(strings.TrimSpace(codingSession)) {
@@ -142,6 +143,17 @@ func TestAgentSession(t *testing.T) {
 			require.Equal(t, want, ruling.Outcome, "%s: %s: %s", agent, line, rulingText(ruling))
 		}
 		require.Equal(t, 10, asked)
+
+		// A file elsewhere can be allowed for good, and no other one.
+		write := func(file string) approval.Ruling {
+			tool, input := by.call(project, "write", file)
+			return s.judgeEvent(agent, map[string]any{"session_id": "s", "cwd": project, "hook_event_name": by.event, "tool_name": tool, "tool_input": input, "tool_use_id": file})
+		}
+		first := write(filepath.Dir(project) + "/notes.md")
+		require.Equal(t, approval.Ask, first.Outcome)
+		s.allowAlways(first)
+		require.Equal(t, approval.Allow, write(filepath.Dir(project) + "/notes.md").Outcome, agent)
+		require.Equal(t, approval.Ask, write(filepath.Dir(project) + "/other.md").Outcome, agent)
 	}
 	// What starts a subagent has no effect of its own; another tool of the agent, and another folder, ask.
 	s := newPresetSession(t, "claude-code", project, "coding")
@@ -159,6 +171,10 @@ func TestAgentSession(t *testing.T) {
 		{"Bash", filepath.Dir(project), map[string]any{"command": "make"}, approval.Ask},
 		{"Grep", filepath.Dir(project), map[string]any{"pattern": "x"}, approval.Ask},
 		{"Glob", project, map[string]any{"pattern": "/etc/*"}, approval.Ask},
+		{"Glob", project, map[string]any{"pattern": "{/etc,.}/*"}, approval.Ask},
+		{"Glob", project, map[string]any{"pattern": "outside/*"}, approval.Ask},
+		{"Glob", project, map[string]any{"pattern": "docs/*"}, approval.Allow},
+		{"Grep", project, map[string]any{"pattern": "x", "glob": ".{env,x}"}, approval.Ask},
 		{"Bash", project, map[string]any{"command": "make", "run_in_background": true}, approval.Ask},
 	} {
 		ruling := s.judgeEvent("claude-code", map[string]any{"session_id": "s", "cwd": row.folder, "hook_event_name": "PreToolUse", "tool_name": row.tool, "tool_input": row.input, "tool_use_id": "x"})

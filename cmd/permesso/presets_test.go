@@ -179,7 +179,7 @@ func (s *presetSession) allowAlways(given approval.Ruling) {
 	s.t.Helper()
 	p := &approval.Pending{RequestID: strings.Repeat("a", 32), Offers: s.memory.Offers(s.last, given)}
 	g := grant.From(p, &approval.Decision{Verdict: approval.Approved, Scope: approval.Always, DecidedAt: s.now, DecidedBy: "ann", Via: "local"})
-	require.NotNil(s.t, g, "always is not offered")
+	require.NotNil(s.t, g, "always is not offered: %+v", p.Offers)
 	require.NoError(s.t, s.memory.AddGrant(*g))
 }
 

@@ -75,7 +75,7 @@ const (
 // shape is what is known of a tool of an agent, so that a rule can tell where it works.
 type shape struct {
 	files  []string // arguments with the path of a file or folder; where none is given, the folder of the call
-	globs  []string // arguments with a pattern of paths
+	globs  []string // arguments with a pattern of paths, which is one of the files as it is written
 	patch  string   // argument with a patch in Codex's form
 	shell  bool     // works in the folder of the call
 	folder string   // argument with another folder for it
@@ -141,8 +141,12 @@ func (c Call) add(data approval.Raw, s shape) (approval.Raw, error) {
 		added[addedFolder] = c.inFolder(strings.Join(folder, ""))
 	}
 	if s.files != nil || s.globs != nil || s.patch != "" {
-		if added[addedFiles], err = c.files(fields, s); err != nil {
+		files, err := c.files(fields, s)
+		if err != nil {
 			return nil, err
+		}
+		if added[addedFiles] = files; len(files) == 1 {
+			added[addedFiles] = files[0] // a target can be one file, and a grant for it
 		}
 	}
 	if c.Server != nil {
@@ -191,15 +195,20 @@ func (c Call) files(fields []codec.Field, s shape) (all []string, err error) {
 		}
 		all = append(all, named...)
 	}
+	if len(all) == 0 && s.files != nil {
+		all = []string{c.Folder}
+	}
 	for _, name := range s.globs {
 		globs, err := texts(fields, name)
 		if err != nil {
 			return nil, err
 		}
 		for _, glob := range globs {
-			if base := beforePattern(glob); base != "" {
-				all = append(all, base)
+			some, err := alternatives(glob)
+			if err != nil {
+				return nil, fmt.Errorf("the argument %s: %w", name, err)
 			}
+			all = append(all, some...)
 		}
 	}
 	for i, x := range all {
@@ -207,6 +216,33 @@ func (c Call) files(fields []codec.Field, s shape) (all []string, err error) {
 	}
 	if len(all) == 0 {
 		all = []string{c.Folder}
+	}
+	return all, nil
+}
+
+const maxAlternatives = 64
+
+// alternatives are the patterns that one with braces stands for.
+func alternatives(glob string) ([]string, error) {
+	all := []string{glob}
+	for i := 0; i < len(all); {
+		x := all[i]
+		outer := max(strings.IndexByte(x, '{'), 0)
+		end := outer + max(strings.IndexByte(x[outer:], '}'), 0)
+		start := strings.LastIndexByte(x[:end], '{') // the innermost
+		if start < 0 {
+			i++
+			continue
+		}
+		all = slices.Delete(all, i, i+1)
+		for some := range strings.SplitSeq(x[start+1:end], ",") {
+			if some = x[:start] + some + x[end+1:]; !slices.Contains(all, some) {
+				all = append(all, some)
+			}
+		}
+		if len(all) > maxAlternatives {
+			return nil, fmt.Errorf("a pattern for more than %d cannot be judged", maxAlternatives)
+		}
 	}
 	return all, nil
 }
@@ -223,17 +259,6 @@ func patchFiles(patch string) (files []string) {
 		}
 	}
 	return files
-}
-
-// beforePattern is the folder in which a pattern begins, if that may be another one than that of the call.
-func beforePattern(glob string) string {
-	if at := strings.IndexAny(glob, "*?[{"); at >= 0 && !strings.Contains(glob[at:], "..") {
-		glob = glob[:strings.LastIndexByte(glob[:at], '/')+1]
-	}
-	if path.IsAbs(glob) || strings.HasPrefix(glob, "~") || strings.Contains(glob, "..") {
-		return glob
-	}
-	return ""
 }
 
 func field(data approval.Raw, name string) (codec.Field, bool) {

@@ -29,15 +29,19 @@ func TestAddedArguments(t *testing.T) {
 		{"or another one", "gemini", "run_shell_command", `{"command":"ls","dir_path":"sub"}`, `{"command":"ls","dir_path":"sub","cwd":"/home/ann/site/sub"}`, "command"},
 		{"", "gemini", "run_shell_command", `{"command":"ls","dir_path":"/etc"}`, `{"command":"ls","dir_path":"/etc","cwd":"/etc"}`, "command"},
 		{"a command that is no text is not edited", "codex", "Bash", `{"command":["ls"]}`, `{"command":["ls"],"cwd":"/home/ann/site"}`, ""},
-		{"a file is absolute, and not cleaned", "claude-code", "Read", `{"file_path":"../x"}`, `{"file_path":"../x","files":["/home/ann/site/../x"]}`, ""},
-		{"", "gemini", "write_file", `{"file_path":"a.txt","content":"x"}`, `{"file_path":"a.txt","content":"x","files":["/home/ann/site/a.txt"]}`, ""},
-		{"a search without a folder is in that of the call", "claude-code", "Grep", `{"pattern":"x"}`, `{"pattern":"x","files":["/home/ann/site"]}`, ""},
-		{"", "claude-code", "Grep", `{"pattern":"x","path":null}`, `{"pattern":"x","path":null,"files":["/home/ann/site"]}`, ""},
-		{"a pattern that leads out", "claude-code", "Glob", `{"pattern":"/etc/**/*.pem"}`, `{"pattern":"/etc/**/*.pem","files":["/etc/"]}`, ""},
-		{"", "claude-code", "Glob", `{"pattern":"src/*/../../../x"}`, `{"pattern":"src/*/../../../x","files":["/home/ann/site/src/*/../../../x"]}`, ""},
-		{"", "claude-code", "Glob", `{"pattern":"~/*.pem"}`, `{"pattern":"~/*.pem","files":["~/"]}`, ""},
-		{"and one that does not", "claude-code", "Glob", `{"pattern":"**/*.go","path":"/home/ann/site/src"}`, `{"pattern":"**/*.go","path":"/home/ann/site/src","files":["/home/ann/site/src"]}`, ""},
-		{"many", "gemini", "read_many_files", `{"include":["src/**","/etc/passwd"]}`, `{"include":["src/**","/etc/passwd"],"files":["/etc/passwd"]}`, ""},
+		{"a file is absolute, and not cleaned", "claude-code", "Read", `{"file_path":"../x"}`, `{"file_path":"../x","files":"/home/ann/site/../x"}`, ""},
+		{"", "gemini", "write_file", `{"file_path":"a.txt","content":"x"}`, `{"file_path":"a.txt","content":"x","files":"/home/ann/site/a.txt"}`, ""},
+		{"a search without a folder is in that of the call", "claude-code", "Grep", `{"pattern":"x"}`, `{"pattern":"x","files":"/home/ann/site"}`, ""},
+		{"", "claude-code", "Grep", `{"pattern":"x","path":null}`, `{"pattern":"x","path":null,"files":"/home/ann/site"}`, ""},
+		{"a pattern that leads out", "claude-code", "Glob", `{"pattern":"/etc/**/*.pem"}`, `{"pattern":"/etc/**/*.pem","files":["/home/ann/site","/etc/**/*.pem"]}`, ""},
+		{"", "claude-code", "Glob", `{"pattern":"src/*/../../../x"}`, `{"pattern":"src/*/../../../x","files":["/home/ann/site","/home/ann/site/src/*/../../../x"]}`, ""},
+		{"", "claude-code", "Glob", `{"pattern":"~/*.pem"}`, `{"pattern":"~/*.pem","files":["/home/ann/site","~/*.pem"]}`, ""},
+		{"and one that does not", "claude-code", "Glob", `{"pattern":"**/*.go","path":"/home/ann/site/src"}`, `{"pattern":"**/*.go","path":"/home/ann/site/src","files":["/home/ann/site/src","/home/ann/site/**/*.go"]}`, ""},
+		{"one with braces is each of its patterns", "claude-code", "Glob", `{"pattern":"{/etc,.}/*"}`, `{"pattern":"{/etc,.}/*","files":["/home/ann/site","/etc/*","/home/ann/site/./*"]}`, ""},
+		{"", "claude-code", "Grep", `{"pattern":"x","glob":".{,.}/{x,{y,z}}"}`, `{"pattern":"x","glob":".{,.}/{x,{y,z}}","files":["/home/ann/site","/home/ann/site/./x","/home/ann/site/./y","/home/ann/site/./z","/home/ann/site/../x","/home/ann/site/../y","/home/ann/site/../z"]}`, ""},
+		{"braces that are none", "claude-code", "Glob", `{"pattern":"}a{b{c,/d}"}`, `{"pattern":"}a{b{c,/d}","files":["/home/ann/site","/home/ann/site/}a{bc","/home/ann/site/}a{b/d"]}`, ""},
+		{"a search that names a file", "claude-code", "Grep", `{"pattern":"x","glob":".env"}`, `{"pattern":"x","glob":".env","files":["/home/ann/site","/home/ann/site/.env"]}`, ""},
+		{"many", "gemini", "read_many_files", `{"include":["src/**","/etc/passwd"]}`, `{"include":["src/**","/etc/passwd"],"files":["/home/ann/site/src/**","/etc/passwd"]}`, ""},
 		{
 			"a patch", "codex", "apply_patch", `{"command":"*** Begin Patch\n*** Update File: a.go\n*** Move to: /etc/b.go\n@@\n-x\n+*** Add File: no\n *** Delete File: c\n*** End Patch"}`,
 			`{"command":"*** Begin Patch\n*** Update File: a.go\n*** Move to: /etc/b.go\n@@\n-x\n+*** Add File: no\n *** Delete File: c\n*** End Patch","files":["/home/ann/site/a.go","/etc/b.go","/home/ann/site/c"]}`, "",
@@ -53,10 +57,11 @@ func TestAddedArguments(t *testing.T) {
 	}
 	for _, row := range []struct{ tool, input, says string }{
 		{"Bash", `{"command":"ls","cwd":"/home/ann/site"}`, "the call has an argument cwd, which permesso adds to calls of Bash"},
-		{"Read", `{"file_path":"/etc/shadow","files":["/home/ann/site/a"]}`, "an argument files"},
+		{"Read", `{"file_path":"/etc/shadow","files":"/home/ann/site/a"}`, "an argument files"},
 		{"Read", `{"file_path":["/etc/shadow",7]}`, "file_path is neither a text nor a list of texts"},
 		{"Read", `{"file_path":{"a":1}}`, "file_path is neither a text nor a list of texts"},
 		{"Glob", `{"pattern":7}`, "pattern is neither a text nor a list of texts"},
+		{"Glob", `{"pattern":"` + strings.Repeat("{a,b}", 40) + `"}`, "the argument pattern: a pattern for more than 64 cannot be judged"},
 	} {
 		a, c := callOf(t, "claude-code", row.tool, row.input)
 		_, err := c.request(a, time.Minute)
