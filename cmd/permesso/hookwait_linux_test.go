@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -135,6 +136,42 @@ func TestHookAsksSameCallOnce(t *testing.T) {
 	responses, err := filepath.Glob(filepath.Join(h.layout.Responses("default"), "*.json"))
 	require.NoError(t, err)
 	require.Len(t, responses, 2)
+}
+
+// Two hooks for one call, with other time-outs, ask once, and get the answer both. A later call with the same bytes does not.
+func TestHookAnswersOneCall(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", hookConfig)
+	h.serve().awaitLog(`"serving"`)
+	event := bytes.Replace(hookEvent(t, "claude-code-permission"), []byte(`"hook_event_name":"PermissionRequest"`), []byte(`"hook_event_name":"PreToolUse","tool_use_id":"one"`), 1)
+	one := h.hook(event, "claude-code", "--timeout", "5m")
+	id := h.awaitOnePending()
+	other := h.hook(event, "claude-code", "--timeout", "10m")
+	h.awaitInFlight(2)
+	h.mustRun("approve", id)
+	for _, r := range []*hookRun{one, other, h.hook(event, "claude-code", "--timeout", "5m")} {
+		code, _, errs := r.end()
+		require.Zero(t, code, errs)
+	}
+	given := filepath.Join(h.dir, "state", "permesso-hooks", "given", id)
+	long := time.Now().Add(-time.Minute)
+	require.NoError(t, os.Chtimes(given, long, long))
+	code, out, errs := h.hook(event, "claude-code", "--timeout", "5m").end()
+	requireDenied(t, code, out, errs)
+	require.Contains(t, errs, "was given to an earlier call")
+
+	// A call without an id of its own is asked again, whatever the end of the earlier one.
+	event = hookEvent(t, "claude-code-permission")
+	for _, decide := range []string{"deny", "approve", "approve"} {
+		r := h.hook(event, "claude-code")
+		h.mustRun(decide, h.awaitOnePending())
+		code, out, errs := r.end()
+		if decide == "deny" {
+			requireDenied(t, code, out, errs)
+		} else {
+			require.Zero(t, code, errs)
+		}
+	}
 }
 
 // awaitInFlight waits until so many hooks have asked: the second one of a call reads the file of the first.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 // calls is the folder in which the hooks of one user find each other. It holds nothing that approves: without it calls are
@@ -20,19 +22,22 @@ const (
 	given     = "given"   // an end that a call has got: by whom
 	handed    = "waiting" // by the agent's id of a call: the id of the request that waits for it
 	keepGiven = 400 * 24 * time.Hour
+	oneCall   = 30 * time.Second // in which the hooks of one call get its end
 )
 
 // sole claims a call among those that do the same at the same time. other is the request of one that is already asked, "" if
-// this one is to ask. release ends the claim.
-func (k calls) sole(same, id string) (other string, release func()) {
+// this one is to ask: of two hooks for one call the later one with the time of the earlier one. release ends the claim.
+func (k calls) sole(same string, r *approval.Request) (other string, release func()) {
 	release = func() {}
+	id := r.RequestID
+	asks := fmt.Sprintf("%s %10d", id, r.ExpiresInSec)
 	f, err := k.open(flying, same, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return "", release
 	}
 	locked, err := lock(f)
 	if err == nil && locked {
-		if _, err := f.WriteAt([]byte(id), 0); err == nil {
+		if _, err := f.WriteAt([]byte(asks), 0); err == nil {
 			return "", func() {
 				_ = os.Remove(f.Name())
 				_ = f.Close()
@@ -41,12 +46,15 @@ func (k calls) sole(same, id string) (other string, release func()) {
 	}
 	defer f.Close()
 	for range 50 { // the one who has it writes its id first
-		b := make([]byte, len(id))
-		if n, _ := f.ReadAt(b, 0); n == len(id) {
-			if string(b) == id { // another hook for this very call
-				return "", release
+		b := make([]byte, len(asks))
+		if n, _ := f.ReadAt(b, 0); n == len(asks) {
+			if other = string(b[:len(id)]); other != id {
+				return other, release
 			}
-			return string(b), release
+			if seconds, err := strconv.ParseInt(strings.TrimSpace(string(b[len(id):])), 10, 64); err == nil {
+				r.ExpiresInSec = seconds
+			}
+			return "", release
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -56,12 +64,14 @@ func (k calls) sole(same, id string) (other string, release func()) {
 // errGiven says that another call has got the end of a request.
 var errGiven = errors.New("was given to an earlier call, which may have run")
 
-// give gives the end of a request to the calls of one process of an agent, and to no other: what was approved once is not
-// run again by an agent that is started again.
+// give gives the end of a request to the hooks of one call, which one process of an agent has started together, and to no
+// other: what was approved once is not run again by an agent that repeats it, or is started again.
 func (k calls) give(id, to string) error {
 	f, err := k.open(given, id, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
 	if errors.Is(err, fs.ErrExist) {
-		if b, err := os.ReadFile(k.name(given, id)); err != nil || string(b) != to {
+		b, err := os.ReadFile(k.name(given, id))
+		info, err2 := os.Stat(k.name(given, id))
+		if err = errors.Join(err, err2); err != nil || string(b) != to || time.Since(info.ModTime()).Abs() > oneCall {
 			return errors.Join(errGiven, err)
 		}
 		return nil
@@ -83,7 +93,7 @@ func (k calls) give(id, to string) error {
 // isGiven reports whether a call has got the end of a request.
 func (k calls) isGiven(id string) bool {
 	_, err := os.Lstat(k.name(given, id))
-	return err == nil
+	return k != "" && err == nil
 }
 
 // note keeps the request of a call for who waits for it.

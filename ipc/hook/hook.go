@@ -184,6 +184,7 @@ type Verdict struct {
 	Reason string // who has approved it, under which number
 	Note   string // the approver's, for the agent; "": none
 	Edited bool   // Call.Input is as a person has written it
+	person bool   // a person has approved it
 }
 
 // wait asks, and waits for the end. A call that is asked already is not asked again, and one approval is for one call.
@@ -192,10 +193,22 @@ func (h Hook) wait(ctx context.Context, c Call) (Verdict, error) {
 	if err != nil {
 		return Verdict{}, err
 	}
-	other, release := calls(h.State).sole(c.same(h.Agent.Name), r.RequestID)
+	known := calls(h.State)
+	if c.UseID == "" {
+		r.RequestID = nextID(r.RequestID, known)
+	}
+	other, release := known.sole(c.same(h.Agent.Name), &r)
 	defer release()
 	if other == "" {
-		return h.ask(ctx, c, r)
+		v, err := h.ask(ctx, c, r)
+		if c.UseID != "" && !v.person {
+			return v, err
+		}
+		known.prune(time.Now())
+		if given := known.give(r.RequestID, parent()); errors.Is(given, errGiven) { // else the folder is full or not there
+			return Verdict{}, fmt.Errorf("request %s %w", approval.ShortID(r.RequestID), errors.Join(given, err))
+		}
+		return v, err
 	}
 	resp, err := h.await(ctx, client.Submitted{ID: other})
 	if err != nil {
@@ -270,7 +283,7 @@ func (c Call) verdict(id string, resp *approval.Response) (Verdict, error) {
 	}
 	v := Verdict{Call: c, Reason: "request " + short + ": allowed by a rule", Edited: c.edits > 0}
 	if by := resp.Decision.By; by != nil {
-		v.Reason = "request " + short + ": approved by " + oneLine(*by)
+		v.Reason, v.person = "request "+short+": approved by "+oneLine(*by), true
 	}
 	if resp.Decision.Note != nil {
 		v.Note = *resp.Decision.Note

@@ -29,7 +29,7 @@ func (h Hook) later(ctx context.Context, c Call, form form) ([]byte, error) {
 			return nil, err
 		}
 		if h.Wait == HandBack {
-			r.RequestID = c.nextID(h.Agent.Name, known)
+			r.RequestID = nextID(c.same(h.Agent.Name), known)
 		}
 		if c.before != "" {
 			r.Resubmits = c.before
@@ -76,12 +76,12 @@ func (h Hook) later(ctx context.Context, c Call, form form) ([]byte, error) {
 }
 
 // nextID is the request of a call without an id of the agent's: the first one whose end no call has got.
-func (c Call) nextID(agent string, known calls) string {
-	for n := 0; ; n++ {
-		if id := digest([]byte(c.same(agent)), []byte(strconv.Itoa(n))); !known.isGiven(id) {
-			return id
-		}
+func nextID(call string, known calls) string {
+	id := call
+	for n := 0; known.isGiven(id); n++ {
+		id = digest([]byte(call), []byte(strconv.Itoa(n)))
 	}
+	return id
 }
 
 // waits names the call for the one who waits for it.
