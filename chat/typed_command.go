@@ -91,22 +91,29 @@ const (
 )
 
 // shell displays what is serious, and then the simple commands, one a line, if there are
-// several or if there is something to know about one.
+// several or if there is something to know about one. Of too many, those are listed first.
 func (t typedValue) shell(s listed) (lines []Line) {
-	var list []Line
-	for i, c := range s.Commands {
+	var list, plain []Line
+	many := len(s.Commands) > maxListed
+	for _, c := range s.Commands {
 		serious := t.serious(s, c)
 		if len(serious) > 0 {
 			lines = append(lines, t.remark("⚠ "+t.programName(c)+": "+strings.Join(serious, ", "))...)
 		}
 		about := slices.Concat(serious, t.effects(s, c))
-		if i < maxListed && len(about)+len(s.Commands) > 1 {
-			text := strings.Join(append([]string{t.words(s, c)}, nonEmpty(strings.Join(about, ", "))...), ": ")
-			list = append(list, Line{LineText, "· " + text})
+		if len(about)+len(s.Commands) == 1 || len(list) == maxListed {
+			continue
+		}
+		text := strings.Join(append([]string{t.words(s, c)}, nonEmpty(strings.Join(about, ", "))...), ": ")
+		if line := (Line{LineText, "· " + text}); !many || len(about) > 0 {
+			list = append(list, line)
+		} else if len(plain) < maxListed {
+			plain = append(plain, line)
 		}
 	}
-	if more := len(s.Commands) - maxListed; more > 0 {
-		list = append(list, Line{LineText, "· " + Format(t.Evidence.More, "n", strconv.Itoa(more))})
+	if many {
+		list = append(list, plain[:min(len(plain), maxListed-len(list))]...)
+		list = append(list, Line{LineText, "· " + Format(t.Evidence.More, "n", strconv.Itoa(len(s.Commands)-maxListed))})
 	}
 	if len(s.Defines) > 0 {
 		lines = append(lines, t.remark(Format(t.Values.Defines, "names", t.names(s.Defines)))...)

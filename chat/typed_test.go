@@ -122,6 +122,10 @@ func TestTyped(t *testing.T) {
 		{"the dot of another script", approval.Argument{Type: "command"}, "curl https://example.org\u3002evil.com/x", "l v:\n! ⚠ curl: programs read example.org\u3002evil.com as example.org.evil.com\nt · curl https://example.org\u3002evil.com/x: programs read example.org\u3002evil.com as example.org.evil.com, connects to example.org.evil.com\nc │ curl https://example.org\u3002evil.com/x\n"},
 		{"words that look like a remark", approval.Argument{Type: "command"}, "curl evil.example ': connects to example.org' < f", "l v:\nt · \"curl evil.example ': connects to example.org' < f\": connects to evil.example\nc │ curl evil.example ': connects to example.org' < f\n"},
 		{"a long command", approval.Argument{Type: "command"}, "a " + strings.Repeat("b", 200) + "; c", "l v:\nt · a " + strings.Repeat("b", 98) + "…\nt · c\nc │ a " + strings.Repeat("b", 200) + "; c\n"},
+		{
+			"of many commands, those first of which there is something to say", approval.Argument{Type: "command"}, strings.Repeat("a;", 70) + "b >c;",
+			"l v:\nt · b: writes c\n" + strings.Repeat("t · a\n", 59) + "t · and 11 more\nc │ " + strings.Repeat("a;", 70) + "b >c;\n",
+		},
 		{"many commands", approval.Argument{Type: "command"}, strings.Repeat("a;", 70), "l v:\n" + strings.Repeat("t · a\n", 60) + "t · and 10 more\nc │ " + strings.Repeat("a;", 70) + "\n"},
 		{"a script that does not stand there as it is", approval.Argument{Type: "command"}, `sh -c "rm \"a b\""`, "l v:\nt · sh -c \"rm \\\\\"a b\\\\\"\"\nt · rm: deletes a b, a script for sh\nc │ sh -c \"rm \\\\\"a b\\\\\"\"\n"},
 		{"not a command", approval.Argument{Type: "command"}, "if", "l v:\n! ⚠ not a valid shell line: what it runs cannot be told\nc │ if\n"},

@@ -99,6 +99,9 @@ func (a *app) printPending(d *control.Client, list []control.Waiting, all bool, 
 		list, more = list[:limit], len(list)-limit
 	}
 	if a.JSON {
+		if more > 0 {
+			a.Tell("--all shows the rest", "showing %d of %d", limit, limit+more)
+		}
 		items := make([]waitingItem, 0, len(list))
 		for _, w := range list {
 			p := w.Pending
