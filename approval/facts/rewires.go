@@ -40,11 +40,14 @@ var (
 	handles  = setOf(`cp mv ln rm install rsync scp chmod chown which whereis npx npm pnpm yarn bunx uvx pipx
 		pkill killall systemctl service rc-service sv launchctl`)  // start, stop, find or replace a program by its name
 	places   = setOf("HOME XDG_CONFIG_HOME XDG_STATE_HOME CLAUDE_CONFIG_DIR CODEX_HOME COPILOT_HOME BASH_ENV ENV") // name the folders of settings
-	readsGit = setOf("--get --get-all --get-regexp --get-urlmatch --list -l get list user.name user.email")
+	readsGit = setOf("--get --get-all --get-regexp --get-urlmatch --list -l")
+	tameGit  = setOf("get list user.name user.email")
 )
 
 // Rewires is the part of a call that would change who is asked about later ones, "" if none is known. reads says that its
-// paths are only read; own are the places of this gate, which are not for reading either. Of an argument that is not declared each text is taken for a path and for a command.
+// paths are only read; own are the places of this gate, which are not for reading either. Of an argument that is not
+// declared each text is taken for a path and for a command. A command is judged by its words: what a script does, or a
+// program that was copied before, is not seen.
 func Rewires(args map[string]approval.Argument, data approval.Raw, reads bool, own []string) string {
 	fields, err := codec.Fields(data)
 	if err != nil {
@@ -113,7 +116,7 @@ func (r rewiring) path(text string) string {
 	return ""
 }
 
-// commandRewires looks at every word: which of them a program writes to, only the program knows.
+// command looks at every word: which of them a program writes to, only the program knows.
 func (r rewiring) command(line string) string {
 	s, err := ParseCommand(line)
 	if err != nil || s.Unread {
@@ -161,7 +164,7 @@ func invocationRewires(words []Word) string {
 		matches && rest[0].Text == "hook" && given(func(w Word) bool { return w.Open || settles[w.Text] }),
 		first.Open && len(rest) > 0 && decides[rest[0].Text],
 		handles[name] && given(isPermesso),
-		IsInterpreter(name) && given(func(w Word) bool {
+		IsInterpreter(name) && !IsShell(name) && given(func(w Word) bool {
 			return strings.Contains(strings.ToLower(w.Text), "permesso") && strings.ContainsAny(w.Text, " (\"'`")
 		}):
 		return "permesso"
@@ -180,10 +183,14 @@ func invocationRewires(words []Word) string {
 // setsGit reports whether git, with these words, changes its configuration: it may name programs that it starts later.
 func setsGit(words []Word) bool {
 	words = started(words, gitOptions, 0)
-	return len(words) > 1 && words[0].Text == "config" && !slices.ContainsFunc(words, func(w Word) bool { return readsGit[w.Text] })
+	if len(words) < 2 || words[0].Text != "config" || slices.ContainsFunc(words, func(w Word) bool { return readsGit[w.Text] }) {
+		return false
+	}
+	name := started(words[1:], strings.Fields("-f --file --blob --type --default --value --comment"), 0)
+	return len(name) == 0 || !tameGit[name[0].Text]
 }
 
-// wordRewires looks for a file in a word, also behind = or : or quotes.
+// word looks for a file in a word, also behind = or : or quotes.
 func (r rewiring) word(word string) string {
 	for _, part := range strings.FieldsFunc(word, func(r rune) bool { return strings.ContainsRune("=:,;'\"()<>|&{}", r) }) {
 		if r.path(part) != "" {

@@ -45,7 +45,7 @@ func TestRewires(t *testing.T) {
 		"ln -s /usr/bin/permesso x", "cp /usr/bin/permesso x; ./x approve a", "pkill permesso", "killall -9 permesso", "systemctl --user stop permesso.service", "rc-service permesso stop",
 		"cd .claude; echo {} > settings.json", "cd ~/.codex && touch x", "mv x .claude", "rm -rf .claude", "rsync x ~/.claude/", "ln -s .claude y; echo > y/settings.json", "pushd .git",
 		"cp -r x .gemini", "tee -a ~/.bash*", "sed -i s/a/b/ ~/.b?shrc", "rm ~/.[bz]*", "cat > .claude/*", "cp x .{claude,codex}/settings.json", "rm ~/.config/per*",
-		"git config core.hooksPath x", "git config --global alias.x '!id'", "git -C sub config core.fsmonitor x", "git config set core.hooksPath x", "git config --file x include.path y", "git config $X y",
+		"git config core.hooksPath x", "git config --global alias.x '!id'", "git -C sub config core.fsmonitor x", "git config set core.hooksPath x", "git config --file x include.path y", "git config $X y", "git config core.hooksPath get", "git config --file get core.hooksPath x", "git config -e",
 		"export HOME=/tmp", "HOME=/tmp claude", "export CLAUDE_CONFIG_DIR=x", "XDG_CONFIG_HOME=/x make", "export PERMESSO_HOME=/x", "unset CODEX_HOME", "env HOME=/x make", "crontab -e", "echo x | crontab -",
 	} {
 		require.NotEmpty(t, rewires("command", line, false), line)
@@ -53,7 +53,7 @@ func TestRewires(t *testing.T) {
 	for _, line := range []string{
 		"npm test", "git commit -m 'about .bashrc files'", "go build ./...", "permesso request say", "permesso wait a7f3", "permesso hook claude-code", "ls /home/ann/site",
 		"cat README.md", "git push origin main", "grep -r permesso src", "make -C .github/workflows", "echo settings.json",
-		"git config --get core.hooksPath", "git config user.name Ann", "git config --list", "git config get core.editor", "git config user.email a@b.example", "ls *", "ls ./*.go", "rm build/*",
+		"git config --get core.hooksPath", "sh -c 'grep -r permesso src'", "bash tools/permesso-build.sh", "git config --global user.name list", "git config user.name Ann", "git config --list", "git config get core.editor", "git config user.email a@b.example", "ls *", "ls ./*.go", "rm build/*",
 		"go build -o permesso ./cmd/permesso", "git add cmd/permesso", "cd cmd/permesso && go test", "git checkout -b permesso", "ls .github/workflows/*", "echo $HOME", "cd .github/workflows",
 		"python3 build.py", "node -e 'console.log(1)'", "$EDITOR notes.md", "$(go env GOPATH)/bin/tool run", "npm run build", "systemctl status nginx", "mv src/a.go src/b.go", "cp -r docs site",
 	} {
