@@ -269,7 +269,7 @@ func (w whole) replace(text []byte, by string) ([]byte, error) {
 	return []byte(by), nil
 }
 
-// Remove returns the settings of a scope without our hooks; empty: the file is not needed any more.
+// Remove returns the settings of a scope without our hooks; nil: the file is not needed any more.
 func (a Agent) Remove(scope Scope, text []byte) ([]byte, error) {
 	if w, ok := settingsOf[a.Name].whole[scope]; ok {
 		if w.isOurs(text) {
@@ -278,35 +278,51 @@ func (a Agent) Remove(scope Scope, text []byte) ([]byte, error) {
 		return text, nil
 	}
 	out, err := a.edit(text, func(string) []approval.Raw { return nil }, nil)
-	if err == nil && settingsOf[a.Name].version && emptySettings(out) {
+	if err != nil || bytes.Equal(out, text) {
+		return out, err
+	}
+	rest, err := codec.Fields(out)
+	if err == nil && (len(rest) == 0 || len(rest) == 1 && settingsOf[a.Name].version && rest[0].Name == versionField) {
 		return nil, nil
 	}
 	return out, err
 }
 
-// emptySettings reports whether a file has a version and nothing else.
-func emptySettings(text []byte) bool {
-	fields, err := codec.Fields(text)
-	return err == nil && len(fields) == 1 && fields[0].Name == versionField
+// Same reports whether two settings of a scope differ in nothing but our hooks and their layout.
+func (a Agent) Same(scope Scope, x, y []byte) bool {
+	var plain [2][]byte
+	for i, text := range [][]byte{x, y} {
+		with, err := a.Add(scope, text, Line{Program: "permesso", Args: []string{"hook", a.Name}}, settingsOf[a.Name].events)
+		if err != nil {
+			return false
+		}
+		if plain[i], err = a.Remove(scope, with); err != nil {
+			return false
+		}
+	}
+	return bytes.Equal(plain[0], plain[1])
 }
 
 const versionField = "version"
 
 // edit replaces our entries of each event by others. All else keeps its order, and its numbers their digits.
 func (a Agent) edit(text []byte, others func(event string) []approval.Raw, events []string) ([]byte, error) {
-	if len(bytes.TrimSpace(text)) == 0 {
-		text = []byte("{}")
+	object := text
+	switch _, err := jsontext.AppendFormat(nil, text); {
+	case len(bytes.TrimSpace(text)) == 0:
+		object = []byte("{}")
+	case bytes.HasPrefix(text, []byte("\xef\xbb\xbf")):
+		return nil, errors.New("it begins with a byte order mark: save it as UTF-8 without one")
+	case err != nil:
+		return nil, fmt.Errorf("not JSON, which has neither comments nor a comma behind the last member: %w", err)
 	}
-	if !jsontext.Value(text).IsValid() {
-		return nil, errors.New("not a JSON object, or one with comments")
-	}
-	doc, err := codec.Fields(text)
+	doc, err := codec.Fields(object)
 	if err != nil {
 		return nil, err
 	}
 	var hooks []codec.Field
 	at := slices.IndexFunc(doc, func(f codec.Field) bool { return f.Name == "hooks" })
-	if at >= 0 {
+	if at >= 0 && doc[at].Value.Kind() != 'n' {
 		if hooks, err = codec.Fields(doc[at].Value); err != nil {
 			return nil, fmt.Errorf("hooks is not an object: %w", err)
 		}

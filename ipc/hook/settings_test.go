@@ -125,11 +125,7 @@ func TestAdd(t *testing.T) {
 		require.Equal(t, want, string(again), "a second time changes nothing")
 		gone, err := a.Remove(User, got)
 		require.NoError(t, err)
-		if settingsOf[agent].version {
-			require.Empty(t, gone, "the file is not needed any more")
-			continue
-		}
-		require.Equal(t, "{}\n", string(gone))
+		require.Nil(t, gone, "the file is not needed any more")
 	}
 }
 
@@ -194,6 +190,56 @@ func TestAddBesideOthers(t *testing.T) {
 	gone, err := opencode.Remove(User, text)
 	require.NoError(t, err)
 	require.Empty(t, gone)
+}
+
+// Settings are the same whatever their layout is, and whether our hook is in them; and those without ours stay as they are.
+func TestSame(t *testing.T) {
+	a, _ := AgentNamed("cursor")
+	for _, text := range []string{
+		"", " \n", "{}", `{"hooks":null}`, `{"version":1}`, `{"b":1.50,"a":"\u00e9"}`, "{\r\n\t\"a\" : [ 1 ],\r\n\t\"hooks\": {\"preToolUse\": [], \"stop\": [{}]}\r\n}\r\n",
+	} {
+		with, err := a.Add(User, []byte(text), line("cursor"), []string{"preToolUse", cursorMCP})
+		require.NoError(t, err, text)
+		require.True(t, a.Same(User, []byte(text), with), text)
+		same, err := a.Remove(User, []byte(text))
+		require.NoError(t, err, text)
+		require.Equal(t, text, string(same))
+		for _, other := range []string{`{"c":1}`, `{"a":"\u00e9","b":1.50}`, `{"b":1.5,"a":"\u00e9"}`, "{"} {
+			require.False(t, a.Same(User, []byte(other), with), text)
+		}
+	}
+	claude, _ := AgentNamed("claude-code")
+	with, err := claude.Add(User, []byte(`{"version":1}`), line("claude-code"), []string{"PreToolUse"})
+	require.NoError(t, err)
+	kept, err := claude.Remove(User, with)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"version":1}`, string(kept), "the version of another program's settings")
+	none, err := a.Remove(User, nil)
+	require.NoError(t, err)
+	require.Nil(t, none)
+	opencode, _ := AgentNamed("opencode")
+	text, err := opencode.Add(User, nil, line("opencode"), nil)
+	require.NoError(t, err)
+	require.True(t, opencode.Same(User, []byte{}, text))
+	require.False(t, opencode.Same(User, []byte("export {}\n"), text))
+}
+
+// What is wrong with settings is said.
+func TestAddNamesTheCause(t *testing.T) {
+	a, _ := AgentNamed("gemini")
+	for text, want := range map[string]string{
+		"\xef\xbb\xbf{}":              "it begins with a byte order mark: save it as UTF-8 without one",
+		`{"a":1,"m-s":{"x":1,"x":2}}`: `duplicate object member name "x" within "/m-s"`,
+		"// a comment\n{}":            "not JSON, which has neither comments nor a comma behind the last member: jsontext: invalid character '/'",
+		`{"a":1,}`:                    "a comma behind the last member",
+		"[]":                          "not a JSON object",
+	} {
+		_, err := a.Add(User, []byte(text), line("gemini"), []string{"BeforeTool"})
+		require.ErrorContains(t, err, want)
+	}
+	with, err := a.Add(User, []byte(`{"hooks":null,"a":1}`), line("gemini"), []string{"BeforeTool"})
+	require.NoError(t, err)
+	require.Contains(t, string(with), `"BeforeTool"`)
 }
 
 // Everything else in the settings stays: order, digits, and the hooks of others, also beside ours.
