@@ -4,6 +4,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,12 +14,7 @@ import (
 func TestHookInstall(t *testing.T) {
 	t.Parallel()
 	home, dotfiles := t.TempDir(), t.TempDir()
-	run := func(args ...string) (string, error) {
-		cmd := osexec.Command(program(t, true), append([]string{"hook"}, args...)...)
-		cmd.Dir, cmd.Env = home, []string{"HOME=" + home, "PATH=/usr/bin:/bin"}
-		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
+	run := hookCommand(t, home)
 	const before = "{\n  \"model\": \"opus\"\n}\n"
 	real := filepath.Join(dotfiles, "claude.json")
 	require.NoError(t, os.WriteFile(real, []byte(before), 0o640))
@@ -83,10 +79,125 @@ func TestHookInstall(t *testing.T) {
 		{"install", "someone"},
 		{"install"},
 		{"install", "codex", "--user", "--project"},
-		{"uninstall", "codex"},
 	} {
 		out, err := run(args...)
 		require.Error(t, err, args)
 		require.Contains(t, out, "hint: ", args)
 	}
+}
+
+// hookCommand runs commands of permesso hook with this home, in it.
+func hookCommand(t *testing.T, home string) func(args ...string) (string, error) {
+	return func(args ...string) (string, error) {
+		cmd := osexec.Command(program(t, true), append([]string{"hook"}, args...)...)
+		cmd.Dir, cmd.Env = home, []string{"HOME=" + home, "PATH=/usr/bin:/bin"}
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+}
+
+// What an uninstall leaves is what was there, to the byte, however often the hook was installed.
+func TestHookUninstallRestores(t *testing.T) {
+	t.Parallel()
+	none := "none"
+	for _, before := range []string{none, "", "{}", "{\"a\":1,\"hooks\":null}", "{\r\n\t\"a\": [1, 2],\r\n\t\"hooks\": {}\r\n}\r\n"} {
+		home := t.TempDir()
+		run := hookCommand(t, home)
+		file := filepath.Join(home, ".claude/settings.json")
+		require.NoError(t, os.Mkdir(filepath.Dir(file), 0o700))
+		if before != none {
+			require.NoError(t, os.WriteFile(file, []byte(before), 0o600))
+		}
+		for range 2 {
+			for _, args := range [][]string{{"install", "claude-code", "--yes"}, {"install", "claude-code", "--yes", "--events", "permission"}, {"uninstall", "claude-code", "--yes"}} {
+				out, err := run(args...)
+				require.NoError(t, err, out)
+			}
+			left, err := os.ReadDir(filepath.Dir(file))
+			require.NoError(t, err)
+			if before == none {
+				require.Empty(t, left)
+				continue
+			}
+			require.Len(t, left, 1, "%q", before)
+			b, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.Equal(t, before, string(b))
+		}
+		out, err := run("uninstall", "claude-code", "--yes")
+		require.NoError(t, err)
+		require.Equal(t, file+" is already so\n", out)
+	}
+}
+
+// A backup never has the hook.
+func TestHookInstallBackup(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	run := hookCommand(t, home)
+	file := filepath.Join(home, ".cursor/hooks.json")
+	backup := file + ".before-permesso"
+	install := func(more ...string) string {
+		out, err := run(append([]string{"install", "cursor", "--yes"}, more...)...)
+		require.NoError(t, err, out)
+		return out
+	}
+	require.Contains(t, install(), "; no backup: without the hook the file is not needed\n")
+	require.Contains(t, install("--wait", "hand-back"), "; no backup: without the hook the file is not needed\n")
+	require.NoFileExists(t, backup)
+
+	const others = `{"version":1,"hooks":{"stop":[{"command":"./done"}]}}`
+	require.NoError(t, os.WriteFile(file, []byte(others), 0o600))
+	kept := func(want string, args ...string) {
+		require.Contains(t, install(args...), "; before: "+backup+"\n")
+		b, err := os.ReadFile(backup)
+		require.NoError(t, err)
+		require.NotContains(t, string(b), "permesso")
+		require.JSONEq(t, want, string(b))
+	}
+	kept(others)
+	require.NoError(t, os.Remove(backup))
+	kept(others, "--wait", "hand-back") // of the settings with the hook
+
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	changed := strings.Replace(string(b), "./done", "./changed", 1)
+	require.NoError(t, os.WriteFile(file, []byte(changed), 0o600))
+	out, err := run("uninstall", "cursor", "--print")
+	require.NoError(t, err)
+	require.Contains(t, out, "./changed")
+	kept(strings.Replace(others, "./done", "./changed", 1))
+
+	with, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(backup, with, 0o600)) // of an earlier version
+	out, err = run("uninstall", "cursor", "--yes")
+	require.NoError(t, err)
+	require.Contains(t, out, "changed "+file+"; before: "+backup+"\n")
+	b, err = os.ReadFile(file)
+	require.NoError(t, err)
+	require.NotContains(t, string(b), "permesso")
+}
+
+// A link to no file stays a link, and settings that cannot be changed stay: the error says what to do.
+func TestHookInstallRefuses(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	run := hookCommand(t, home)
+	file := filepath.Join(home, ".gemini/settings.json")
+	require.NoError(t, os.Mkdir(filepath.Dir(file), 0o700))
+	require.NoError(t, os.Symlink("gone.json", file))
+	out, err := run("install", "gemini", "--yes")
+	require.Error(t, err)
+	require.Contains(t, out, file+" is a link to gone.json: ")
+	require.Contains(t, out, "hint: create that file, or remove the link\n")
+	to, err := os.Readlink(file)
+	require.NoError(t, err)
+	require.Equal(t, "gone.json", to)
+
+	require.NoError(t, os.WriteFile(filepath.Join(home, ".gemini/gone.json"), []byte("// mine\n{}"), 0o600))
+	out, err = run("install", "gemini", "--print")
+	require.Error(t, err)
+	require.Contains(t, out, "gone.json: not JSON, which has neither comments nor")
+	require.Contains(t, out, "hint: edit it by hand; the lines of the hook: permesso hook install gemini --project --print, in an empty folder\n")
 }

@@ -288,10 +288,13 @@ func (a Agent) Remove(scope Scope, text []byte) ([]byte, error) {
 	return out, err
 }
 
-// Same reports whether two settings of a scope differ in nothing but our hooks and their layout.
-func (a Agent) Same(scope Scope, x, y []byte) bool {
+// Restores reports whether old settings are those of now without our hook, whatever the layout of both is.
+func (a Agent) Restores(scope Scope, old, now []byte) bool {
+	if without, err := a.Remove(scope, old); err != nil || !bytes.Equal(without, old) {
+		return false
+	}
 	var plain [2][]byte
-	for i, text := range [][]byte{x, y} {
+	for i, text := range [][]byte{old, now} {
 		with, err := a.Add(scope, text, Line{Program: "permesso", Args: []string{"hook", a.Name}}, settingsOf[a.Name].events)
 		if err != nil {
 			return false

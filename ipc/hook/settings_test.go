@@ -193,19 +193,20 @@ func TestAddBesideOthers(t *testing.T) {
 }
 
 // Settings are the same whatever their layout is, and whether our hook is in them; and those without ours stay as they are.
-func TestSame(t *testing.T) {
+func TestRestores(t *testing.T) {
 	a, _ := AgentNamed("cursor")
 	for _, text := range []string{
 		"", " \n", "{}", `{"hooks":null}`, `{"version":1}`, `{"b":1.50,"a":"\u00e9"}`, "{\r\n\t\"a\" : [ 1 ],\r\n\t\"hooks\": {\"preToolUse\": [], \"stop\": [{}]}\r\n}\r\n",
 	} {
 		with, err := a.Add(User, []byte(text), line("cursor"), []string{"preToolUse", cursorMCP})
 		require.NoError(t, err, text)
-		require.True(t, a.Same(User, []byte(text), with), text)
+		require.True(t, a.Restores(User, []byte(text), with), text)
+		require.False(t, a.Restores(User, with, with), "it has the hook")
 		same, err := a.Remove(User, []byte(text))
 		require.NoError(t, err, text)
 		require.Equal(t, text, string(same))
 		for _, other := range []string{`{"c":1}`, `{"a":"\u00e9","b":1.50}`, `{"b":1.5,"a":"\u00e9"}`, "{"} {
-			require.False(t, a.Same(User, []byte(other), with), text)
+			require.False(t, a.Restores(User, []byte(other), with), text)
 		}
 	}
 	claude, _ := AgentNamed("claude-code")
@@ -220,8 +221,8 @@ func TestSame(t *testing.T) {
 	opencode, _ := AgentNamed("opencode")
 	text, err := opencode.Add(User, nil, line("opencode"), nil)
 	require.NoError(t, err)
-	require.True(t, opencode.Same(User, []byte{}, text))
-	require.False(t, opencode.Same(User, []byte("export {}\n"), text))
+	require.True(t, opencode.Restores(User, []byte{}, text))
+	require.False(t, opencode.Restores(User, []byte("export {}\n"), text))
 }
 
 // What is wrong with settings is said.

@@ -25,15 +25,15 @@ type hookSettings struct {
 	*hookCommand
 	scopes   map[hook.Scope]*bool
 	events   []string
-	advise   bool // says what does not hold
 	approval time.Duration
 	wait     string
 	print    bool
 	yes      bool
+	removes  bool
 }
 
 func (h *hookCommand) install() *cobra.Command {
-	s := &hookSettings{hookCommand: h, advise: true}
+	s := &hookSettings{hookCommand: h}
 	c := s.command("install AGENT", "Put the hook into the settings of an agent", s.add)
 	c.Flags().StringSliceVar(&s.events, "events", []string{"pretool"}, "`pretool`: before each call; permission: where the agent would ask; or both")
 	c.Flags().Var((*console.Duration)(&s.approval), "approval-timeout", "how long a person has for an answer (default 10m); the agent waits 30 s longer")
@@ -43,7 +43,7 @@ func (h *hookCommand) install() *cobra.Command {
 }
 
 func (h *hookCommand) uninstall() *cobra.Command {
-	s := &hookSettings{hookCommand: h}
+	s := &hookSettings{hookCommand: h, removes: true}
 	return s.command("uninstall AGENT", "Take the hook out of the settings of an agent", func(a hook.Agent, text []byte) ([]byte, error) { return a.Remove(s.scope(), text) })
 }
 
@@ -121,7 +121,14 @@ func (s *hookSettings) change(ctx context.Context, a hook.Agent, edit func(hook.
 		if _, ours := errors.AsType[*console.Error](err); ours {
 			return err
 		}
-		return console.Wrap(console.ExitError, fmt.Errorf("%s: %w", file, err), "edit it by hand; --print with an empty file shows what is to be there")
+		return console.Wrap(console.ExitError, fmt.Errorf("%s: %w", file, err),
+			"edit it by hand; the lines of the hook: permesso hook install "+a.Name+" --project --print, in an empty folder")
+	}
+	backup := file + ".before-permesso"
+	old, missing := os.ReadFile(backup)
+	same := missing == nil && a.Restores(s.scope(), old, before)
+	if same && s.removes && !bytes.Equal(before, after) {
+		after = old // as it was, to the byte
 	}
 	if s.print {
 		fmt.Fprint(s.Out, string(after))
@@ -140,22 +147,40 @@ func (s *hookSettings) change(ctx context.Context, a hook.Agent, edit func(hook.
 	} else if !yes {
 		return console.Fail(console.ExitRefused, "", "nothing was changed")
 	}
-	if len(after) == 0 {
-		if err := os.Remove(file); err != nil {
-			return err
-		}
-		return s.Print(map[string]any{"file": file, "changed": true, "backup": ""}, "removed "+file)
+	mode := fs.FileMode(0o644) // of new ones: those of the system are for every user, and there is no secret in them
+	if info, err := os.Stat(file); err == nil {
+		mode = info.Mode().Perm()
 	}
-	backup, err := replaceSettings(file, before, after)
+	clean, err := a.Remove(s.scope(), before)
+	if err == nil && !s.removes && clean != nil && (!same || bytes.Equal(clean, before)) {
+		err = writeSettings(backup, clean, mode)
+	}
+	switch {
+	case err != nil:
+	case after == nil:
+		err = os.Remove(file)
+	default:
+		err = writeSettings(file, after, mode)
+	}
+	if err == nil && s.removes && same {
+		err = os.Remove(backup)
+	}
 	if err != nil {
 		return err
 	}
-	said := "changed " + file
-	if backup != "" {
-		said += "; before: " + backup
+	if s.removes && (same || missing != nil) || !s.removes && !same && clean == nil {
+		backup = ""
 	}
-	advice := ""
-	if s.advise {
+	said, advice := "changed "+file, ""
+	switch {
+	case after == nil:
+		said = "removed " + file
+	case backup != "":
+		said += "; before: " + backup
+	case !s.removes:
+		said += "; no backup: without the hook the file is not needed"
+	}
+	if !s.removes {
 		s.warnOld(ctx, a)
 		advice = a.Advice(s.scope())
 	}
@@ -189,8 +214,12 @@ func (s *hookSettings) file(a hook.Agent) (string, error) {
 		return "", console.Wrap(console.ExitUsage, err, "permesso hook install --help")
 	}
 	// Settings are often a link into a folder of dotfiles, which stays one.
-	if target, err := filepath.EvalSymlinks(file); err == nil {
-		file = target
+	target, err := filepath.EvalSymlinks(file)
+	if err == nil {
+		return target, nil
+	}
+	if to, noLink := os.Readlink(file); noLink == nil {
+		return "", console.Wrap(console.ExitError, fmt.Errorf("%s is a link to %s: %w", file, to, err), "create that file, or remove the link")
 	}
 	return file, nil
 }
@@ -225,36 +254,21 @@ func lines(text string) []string {
 	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 }
 
-// replaceSettings writes the new settings with the mode of the old ones, and keeps those beside it, once.
-func replaceSettings(file string, before, after []byte) (backup string, err error) {
-	mode := fs.FileMode(0o644) // of new ones: those of the system are for every user, and there is no secret in them
+// writeSettings replaces a file of settings, or makes it.
+func writeSettings(file string, text []byte, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return "", err
-	}
-	if info, err := os.Stat(file); err == nil {
-		mode = info.Mode().Perm()
-		backup = file + ".before-permesso"
-		f, err := os.OpenFile(backup, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-		switch {
-		case errors.Is(err, fs.ErrExist): // of an earlier change: it is the one without ours
-		case err != nil:
-			return "", err
-		default:
-			if _, err = f.Write(before); errors.Join(err, f.Sync(), f.Close()) != nil {
-				return "", fmt.Errorf("write %s: %w", backup, errors.Join(err, os.Remove(backup)))
-			}
-		}
+		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(file), ".permesso-*")
 	if err != nil {
-		return "", err
+		return err
 	}
-	_, err = f.Write(after)
+	_, err = f.Write(text)
 	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err == nil {
 		err = os.Rename(f.Name(), file)
 	}
 	if err != nil {
-		return "", errors.Join(err, os.Remove(f.Name()))
+		err = errors.Join(err, os.Remove(f.Name()))
 	}
-	return backup, nil
+	return err
 }
