@@ -110,7 +110,7 @@ func (a *app) root() *cobra.Command {
 			agent.Request(a.Console),
 			agent.Wait(a.Console),
 			agent.Cancel(a.Console, a.cancelWaiting),
-			agent.Hook(a.Console, a.folders),
+			agent.Hook(a.Console, a.folders, a.knownWorkspace),
 			agent.ACP(a.Console, a.folders),
 		},
 	} {

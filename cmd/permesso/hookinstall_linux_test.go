@@ -35,6 +35,9 @@ func TestHookInstall(t *testing.T) {
 	require.NoError(t, err)
 	requireBytes(t, before, read())
 
+	config := filepath.Join(home, ".config/permesso/permesso.toml")
+	require.NoError(t, os.MkdirAll(filepath.Dir(config), 0o700))
+	require.NoError(t, os.WriteFile(config, []byte("[workspaces.default]\n[workspaces.site]\n"), 0o600))
 	elsewhere, err := run("install", "claude-code", "--print", "--home", "gate", "--workspace", "site")
 	require.NoError(t, err)
 	require.Contains(t, elsewhere, `"--workspace",
@@ -63,6 +66,7 @@ func TestHookInstall(t *testing.T) {
 	out, err = run("install", "claude-code", "--yes", "--wait", "defer")
 	require.NoError(t, err)
 	require.Contains(t, out, "\"--wait\",\n+               \"defer\"\n")
+	require.Contains(t, out, "note: start the agent by permesso hook run -- claude -p PROMPT: a call of one that is started otherwise waits as with --wait hold; a project")
 	out, err = run("install", "claude-code", "--yes", "--wait", "forever")
 	require.Error(t, err)
 	require.Contains(t, out, `--wait: "forever" is none of hold, defer, hand-back`)
@@ -79,6 +83,11 @@ func TestHookInstall(t *testing.T) {
 		{"install", "someone"},
 		{"install"},
 		{"install", "codex", "--user", "--project"},
+		{"install", "codex", "--yes", "--wait", "defer"},
+		{"install", "claude-code", "--yes", "--wait", "defer", "--events", "pretool,permission"},
+		{"install", "gemini", "--yes", "--approval-timeout", "9s"},
+		{"install", "gemini", "--yes", "--approval-timeout", "25d"},
+		{"install", "gemini", "--yes", "--approval-timeout", "0"},
 	} {
 		out, err := run(args...)
 		require.Error(t, err, args)
@@ -200,4 +209,24 @@ func TestHookInstallRefuses(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, out, "gone.json: not JSON, which has neither comments nor")
 	require.Contains(t, out, "hint: edit it by hand; the lines of the hook: permesso hook install gemini --project --print, in an empty folder\n")
+}
+
+// A workspace that the configuration does not have is refused; if that cannot be read, it is said.
+func TestHookInstallWorkspace(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", hookConfig)
+	h.serve().awaitLog(`"serving"`)
+	install := func(more ...string) (string, error) {
+		out, err := h.command(append([]string{"hook", "install", "claude-code", "--project", "--print"}, more...)...).CombinedOutput()
+		return string(out), err
+	}
+	out, err := install()
+	require.NoError(t, err, out)
+	out, err = install("--workspace", "defualt")
+	require.Error(t, err)
+	require.Equal(t, "permesso: no workspace 'defualt'\nhint: did you mean 'default'?\n", out)
+	require.NoError(t, os.WriteFile(h.config, []byte("["), 0o600))
+	out, err = install("--workspace", "site")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "it is not known whether there is a workspace 'site': ")
 }

@@ -55,6 +55,18 @@ func (a *app) folders(ws string) (requests, responses string, err error) {
 	return l.Requests(ws), l.Responses(ws), nil
 }
 
+// knownWorkspace refuses a workspace that the configuration does not have, and says if that cannot be read.
+func (a *app) knownWorkspace(ws string) error {
+	h, err := home.Load(a.Console)
+	if err == nil {
+		return console.CheckWorkspace(ws, home.WorkspaceNames(h.Config))
+	}
+	if ws != "default" {
+		a.Tell(console.HintFor(err), "it is not known whether there is a workspace '%.80s': %v", ws, err)
+	}
+	return nil
+}
+
 func (a *app) mountsCmd() *cobra.Command {
 	var form string
 	c := &cobra.Command{

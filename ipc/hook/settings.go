@@ -181,6 +181,11 @@ func (a Agent) Events(kinds []string) (names []string, err error) {
 	return names, nil
 }
 
+// Defers reports whether the agent can end, until the decision, at each of these events.
+func (a Agent) Defers(events []string) bool {
+	return a.deferral != nil && slices.Equal(events, settingsOf[a.Name].events)
+}
+
 // File is where the hooks of a scope stand. home is the user's folder, project the folder of the project.
 func (a Agent) File(scope Scope, home, project string, env func(string) string) (string, error) {
 	s := settingsOf[a.Name]

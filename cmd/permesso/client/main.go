@@ -63,7 +63,7 @@ func root(a *console.Console) *cobra.Command {
 		agent.Request(a),
 		agent.Wait(a),
 		agent.Cancel(a, nil),
-		agent.Hook(a, nil),
+		agent.Hook(a, nil, nil),
 		console.Group(&cobra.Command{Use: "receipt", Short: "Verify the receipt of an approved request"}, agent.VerifyReceipt(a, noHome)),
 		&cobra.Command{
 			Use: "version", Short: "Print the version of this program", Args: cobra.NoArgs,

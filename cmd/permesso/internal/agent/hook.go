@@ -19,9 +19,9 @@ import (
 type Locate func(workspace string) (requests, responses string, err error)
 
 // Hook is the command that an agent runs before each of its calls, with those that put it into the agent's settings.
-// Without locate there is no daemon on this machine.
-func Hook(c *console.Console, locate Locate) *cobra.Command {
-	h := &hookCommand{program: program{c}, locate: locate}
+// Without locate there is no daemon on this machine. known refuses a workspace that the daemon's configuration does not have.
+func Hook(c *console.Console, locate Locate, known func(workspace string) error) *cobra.Command {
+	h := &hookCommand{program: program{c}, locate: locate, known: known}
 	cmd := h.ask()
 	cmd.AddCommand(h.install(), h.uninstall(), h.check(), h.run())
 	return cmd
@@ -30,6 +30,7 @@ func Hook(c *console.Console, locate Locate) *cobra.Command {
 type hookCommand struct {
 	program
 	locate    Locate
+	known     func(workspace string) error
 	workspace string
 }
 

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +35,8 @@ func (h *hookCommand) install() *cobra.Command {
 	s := &hookSettings{hookCommand: h}
 	c := s.command("install AGENT", "Put the hook into the settings of an agent", s.add)
 	c.Flags().StringSliceVar(&s.events, "events", []string{"pretool"}, "`pretool`: before each call; permission: where the agent would ask; or both")
-	c.Flags().Var((*console.Duration)(&s.approval), "approval-timeout", "how long a person has for an answer (default 10m); the agent waits 30 s longer")
+	s.approval = 10 * time.Minute
+	c.Flags().Var((*console.Duration)(&s.approval), "approval-timeout", "how long a person has for an answer; the agent waits 30 s longer")
 	waitFlag(c, &s.wait)
 	h.workspaceFlag(c)
 	return c
@@ -77,18 +77,24 @@ func (s *hookSettings) command(use, short string, edit func(hook.Agent, []byte) 
 
 // add returns the settings with the hook.
 func (s *hookSettings) add(a hook.Agent, text []byte) ([]byte, error) {
-	events, err := a.Events(s.events)
-	if err != nil {
-		return nil, console.Wrap(console.ExitUsage, err, "permesso hook install --help")
-	}
 	program, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	timeout := cmp.Or(s.approval, 10*time.Minute) + hook.Spare
+	events, err := a.Events(s.events)
+	timeout := s.approval + hook.Spare
 	args := []string{"hook", a.Name, "--timeout", timeout.String()}
-	if !slices.Contains(hook.Waits(), s.wait) {
-		return nil, console.Fail(console.ExitUsage, "permesso hook install --help", "--wait: %q is none of %s", s.wait, strings.Join(hook.Waits(), ", "))
+	switch {
+	case err != nil:
+	case !slices.Contains(hook.Waits(), s.wait):
+		err = fmt.Errorf("--wait: %q is none of %s", s.wait, strings.Join(hook.Waits(), ", "))
+	case hook.Wait(s.wait) == hook.Defer && !a.Defers(events):
+		err = errors.New("--wait defer: only claude-code can defer, and only with --events pretool")
+	case s.approval < 10*time.Second, s.approval > 24*24*time.Hour: // a longer timer of JavaScript ends at once
+		err = fmt.Errorf("--approval-timeout %s: a person needs 10s or more, and no agent waits longer than 24d", s.approval)
+	}
+	if err != nil {
+		return nil, console.Wrap(console.ExitUsage, err, "permesso hook install --help")
 	}
 	if hook.Wait(s.wait) != hook.Hold {
 		args = append(args, "--wait", s.wait)
@@ -97,6 +103,9 @@ func (s *hookSettings) add(a hook.Agent, text []byte) ([]byte, error) {
 		args = append(args, "--workspace", s.workspace)
 	}
 	if s.locate != nil {
+		if err := s.known(s.workspace); err != nil {
+			return nil, err
+		}
 		places, err := s.NamedPlaces()
 		if err != nil {
 			return nil, err
@@ -182,7 +191,9 @@ func (s *hookSettings) change(ctx context.Context, a hook.Agent, edit func(hook.
 	}
 	if !s.removes {
 		s.warnOld(ctx, a)
-		advice = a.Advice(s.scope())
+		if advice = a.Advice(s.scope()); hook.Wait(s.wait) == hook.Defer {
+			advice = console.Hints("start the agent by permesso hook run -- claude -p PROMPT: a call of one that is started otherwise waits as with --wait hold", advice)
+		}
 	}
 	if advice != "" {
 		said += "\nnote: " + advice
