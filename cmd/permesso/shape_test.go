@@ -239,6 +239,10 @@ func TestUsageErrors(t *testing.T) {
 			said("", append(path, "1", "2", "3", "4", "5", "6", "7", "8", "9")...)
 		}
 	})
+	require.Contains(t, said("", "acp"), "acp needs -- AGENT [ARGUMENT]...\n")
+	require.Contains(t, said("", "hook", "run"), "hook run needs -- claude -p PROMPT [ARGUMENT]...\n")
+	require.Contains(t, said("", "hook", "install"), "hook install needs an AGENT\n")
+	require.Contains(t, said("", "answer"), "answer needs an ID and a TEXT|N\n")
 	require.Contains(t, said("", "history", "--limit"), "--limit needs a value: --limit N")
 	require.Contains(t, said("", "history", "-n"), "--limit needs a value: --limit N")
 	require.Contains(t, said("", "grants", "--workspace"), "--workspace needs a value: --workspace workspace")

@@ -199,8 +199,8 @@ func (t *tail) lastLine() string {
 	text := styles.ReplaceAllString(strings.ToValidUTF8(string(t.b), "?"), "")
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	last := strings.TrimSpace(lines[len(lines)-1])
-	if runes := []rune(last); len(runes) > 200 {
-		last = string(runes[:200]) + " …"
+	if runes := []rune(last); len(runes) > 400 {
+		last = string(runes[:400]) + " …"
 	}
 	return last
 }

@@ -258,3 +258,13 @@ func TestTooOld(t *testing.T) {
 		require.Empty(t, TooOld(codex, version))
 	}
 }
+
+// The last line of an agent that refuses to start, which has what to do at its end.
+func TestLastLine(t *testing.T) {
+	const refusal = "Gemini CLI is not running in a trusted directory. To proceed, either use `--skip-trust`, set the `GEMINI_CLI_TRUST_WORKSPACE=true` " +
+		"environment variable, or trust this directory in interactive mode. For more details, see https://geminicli.com/docs/cli/trusted-folders/#headless-and-automated-environments"
+	out := tail{[]byte("a warning\n\x1b[31m" + refusal + "\x1b[0m\n")}
+	require.Equal(t, refusal, out.lastLine())
+	out = tail{[]byte(strings.Repeat("x", 1000))}
+	require.Len(t, []rune(out.lastLine()), 402)
+}

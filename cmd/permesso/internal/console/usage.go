@@ -129,18 +129,21 @@ func explainUsage(c *cobra.Command, err error) error {
 	takes := strings.Fields(c.Use)[1:]
 	var needs []string
 	for _, word := range takes {
+		article := "a "
+		if strings.ContainsAny(word[:1], "AEIOU") {
+			article = "an "
+		}
 		if !strings.HasPrefix(word, "[") {
-			needs = append(needs, word)
+			needs = append(needs, article+word)
 		}
 	}
 	if given := c.Flags().NArg(); given >= len(needs) {
 		return Fail(ExitUsage, help, "%s takes only %s, got %d arguments", name, strings.Join(takes, " "), given)
 	}
-	article := "a "
-	if strings.ContainsAny(needs[0][:1], "AEIOU") {
-		article = "an "
+	if takes[0] == "--" {
+		return Fail(ExitUsage, help, "%s needs %s", name, strings.Join(takes, " "))
 	}
-	return Fail(ExitUsage, cmp.Or(idHints[name], help), "%s needs %s", name, article+strings.Join(needs, " and a "))
+	return Fail(ExitUsage, cmp.Or(idHints[name], help), "%s needs %s", name, strings.Join(needs, " and "))
 }
 
 // flagWithoutValue is the flag whose value is missing, by the library's error, or nil.
