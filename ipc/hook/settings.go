@@ -283,11 +283,8 @@ func (a Agent) Remove(scope Scope, text []byte) ([]byte, error) {
 		return text, nil
 	}
 	out, err := a.edit(text, func(string) []approval.Raw { return nil }, nil)
-	if err != nil || bytes.Equal(out, text) {
-		return out, err
-	}
-	rest, err := codec.Fields(out)
-	if err == nil && (len(rest) == 0 || len(rest) == 1 && settingsOf[a.Name].version && rest[0].Name == versionField) {
+	rest, _ := codec.Fields(out) // if it is changed, it is valid
+	if err == nil && !bytes.Equal(out, text) && (len(rest) == 0 || len(rest) == 1 && settingsOf[a.Name].version && rest[0].Name == versionField) {
 		return nil, nil
 	}
 	return out, err
@@ -295,20 +292,17 @@ func (a Agent) Remove(scope Scope, text []byte) ([]byte, error) {
 
 // Restores reports whether old settings are those of now without our hook, whatever the layout of both is.
 func (a Agent) Restores(scope Scope, old, now []byte) bool {
-	if without, err := a.Remove(scope, old); err != nil || !bytes.Equal(without, old) {
-		return false
-	}
-	var plain [2][]byte
-	for i, text := range [][]byte{old, now} {
+	plain := func(text []byte) ([]byte, error) {
 		with, err := a.Add(scope, text, Line{Program: "permesso", Args: []string{"hook", a.Name}}, settingsOf[a.Name].events)
 		if err != nil {
-			return false
+			return nil, err
 		}
-		if plain[i], err = a.Remove(scope, with); err != nil {
-			return false
-		}
+		return a.Remove(scope, with)
 	}
-	return bytes.Equal(plain[0], plain[1])
+	without, err := a.Remove(scope, old)
+	x, oldErr := plain(old)
+	y, nowErr := plain(now)
+	return errors.Join(err, oldErr, nowErr) == nil && bytes.Equal(without, old) && bytes.Equal(x, y)
 }
 
 const versionField = "version"

@@ -33,7 +33,7 @@ type hookSettings struct {
 
 func (h *hookCommand) install() *cobra.Command {
 	s := &hookSettings{hookCommand: h}
-	c := s.command("install AGENT", "Put the hook into the settings of an agent", s.add)
+	c := s.command("install AGENT", "Put the hook into the settings of an agent")
 	c.Flags().StringSliceVar(&s.events, "events", []string{"pretool"}, "`pretool`: before each call; permission: where the agent would ask; or both")
 	s.approval = 10 * time.Minute
 	c.Flags().Var((*console.Duration)(&s.approval), "approval-timeout", "how long a person has for an answer; the agent waits 30 s longer")
@@ -43,11 +43,10 @@ func (h *hookCommand) install() *cobra.Command {
 }
 
 func (h *hookCommand) uninstall() *cobra.Command {
-	s := &hookSettings{hookCommand: h, removes: true}
-	return s.command("uninstall AGENT", "Take the hook out of the settings of an agent", func(a hook.Agent, text []byte) ([]byte, error) { return a.Remove(s.scope(), text) })
+	return (&hookSettings{hookCommand: h, removes: true}).command("uninstall AGENT", "Take the hook out of the settings of an agent")
 }
 
-func (s *hookSettings) command(use, short string, edit func(hook.Agent, []byte) ([]byte, error)) *cobra.Command {
+func (s *hookSettings) command(use, short string) *cobra.Command {
 	c := &cobra.Command{
 		Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgs: hook.Agents(),
 		RunE: func(cmd *cobra.Command, pos []string) error {
@@ -55,7 +54,7 @@ func (s *hookSettings) command(use, short string, edit func(hook.Agent, []byte) 
 			if err != nil {
 				return err
 			}
-			return s.change(cmd.Context(), agent, edit)
+			return s.change(cmd.Context(), agent)
 		},
 	}
 	s.scopes = map[hook.Scope]*bool{}
@@ -115,8 +114,8 @@ func (s *hookSettings) add(a hook.Agent, text []byte) ([]byte, error) {
 	return a.Add(s.scope(), text, hook.Line{Program: program, Args: args, Timeout: timeout}, events)
 }
 
-// change shows what an edit changes, asks, keeps a backup, and writes the settings.
-func (s *hookSettings) change(ctx context.Context, a hook.Agent, edit func(hook.Agent, []byte) ([]byte, error)) error {
+// change shows what changes, asks, keeps a backup without the hook, and writes the settings.
+func (s *hookSettings) change(ctx context.Context, a hook.Agent) error {
 	file, err := s.file(a)
 	if err != nil {
 		return err
@@ -125,7 +124,11 @@ func (s *hookSettings) change(ctx context.Context, a hook.Agent, edit func(hook.
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	after, err := edit(a, before)
+	clean, err := a.Remove(s.scope(), before)
+	after := clean
+	if err == nil && !s.removes {
+		after, err = s.add(a, before)
+	}
 	if err != nil {
 		if _, ours := errors.AsType[*console.Error](err); ours {
 			return err
@@ -160,16 +163,13 @@ func (s *hookSettings) change(ctx context.Context, a hook.Agent, edit func(hook.
 	if info, err := os.Stat(file); err == nil {
 		mode = info.Mode().Perm()
 	}
-	clean, err := a.Remove(s.scope(), before)
-	if err == nil && !s.removes && clean != nil && (!same || bytes.Equal(clean, before)) {
+	if !s.removes && clean != nil && (!same || bytes.Equal(clean, before)) {
 		err = writeSettings(backup, clean, mode)
 	}
-	switch {
-	case err != nil:
-	case after == nil:
-		err = os.Remove(file)
-	default:
+	if err == nil && after != nil {
 		err = writeSettings(file, after, mode)
+	} else if err == nil {
+		err = os.Remove(file)
 	}
 	if err == nil && s.removes && same {
 		err = os.Remove(backup)
