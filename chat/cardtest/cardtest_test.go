@@ -60,6 +60,17 @@ func TestCheckerBites(t *testing.T) {
 	}
 }
 
+// A line of prose does not count, but one with another kind of secret of the same length is no such line.
+func TestCheckerLeavesProseOut(t *testing.T) {
+	tool := approval.Tool{Name: "x_post", Handler: approval.Handler{Kind: approval.HandlerNone}, Args: map[string]approval.Argument{"text": {}}}
+	for prose, reads := range map[string]bool{"│ ‹secret, 40 characters›": true, "│ ‹github token, 40 characters›": false} {
+		data := object()
+		data.set("text", str(githubToken+"\nb"))
+		got := lacking(readRules(t), "text:\n│ ‹github token, 40 characters›\n│ b", tool, tool.Args, data, []string{prose})
+		require.Equal(t, reads, got == "", "%s: %s", prose, got)
+	}
+}
+
 // A text that becomes a file is read as what is then in that file.
 func TestCheckerReadsFiles(t *testing.T) {
 	tool := approval.Tool{

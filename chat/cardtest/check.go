@@ -17,7 +17,7 @@ func lacking(rules []rule, visible string, t approval.Tool, args map[string]appr
 	if !ok {
 		return ""
 	}
-	r := &reader{page: withoutLines(read(visible), prose), rules: rules, data: data, args: args}
+	r := &reader{page: read(withoutLines(visible, prose)), rules: rules, data: data, args: args}
 	if why := r.lacks(e, args); why != "" {
 		if r.wrong != "" {
 			why += "; " + r.wrong
@@ -27,17 +27,16 @@ func lacking(rules []rule, visible string, t approval.Tool, args map[string]appr
 	return ""
 }
 
-// withoutLines blanks the lines that are the agent's prose.
-func withoutLines(p page, prose []string) page {
-	for _, l := range prose {
-		gone := readLine(l)
-		for i := range p {
-			if slices.Equal(p[i], gone) {
-				p[i] = nil
-			}
+// withoutLines blanks the lines that are the agent's prose. Masks of two kinds of secrets are read alike, so lines are
+// compared as they are written.
+func withoutLines(visible string, prose []string) string {
+	lines := strings.Split(visible, "\n")
+	for i, l := range lines {
+		if slices.Contains(prose, l) {
+			lines[i] = ""
 		}
 	}
-	return p
+	return strings.Join(lines, "\n")
 }
 
 func (r *reader) lacks(e effect, args map[string]approval.Argument) string {
