@@ -91,10 +91,24 @@ func TestHookEdit(t *testing.T) {
 	requireDenied(t, code, out, errs)
 	require.Contains(t, errs, "nothing is removed here")
 
+	// Each text is a request of its own, also the one that the call has, and the same one once more.
+	event = bytes.Replace(event, []byte(`"tool_use_id":"`), []byte(`"tool_use_id":"x`), 1)
+	r = h.hook(event, "codex")
+	id := h.awaitOnePending()
+	for _, text := range []string{"cargo build --release", "cargo check", "cargo check", "cargo build --release"} {
+		h.mustRun("change", "--run", id, text)
+		id = h.awaitOtherPending(id)
+		require.Contains(t, h.mustRun("show", id), text)
+	}
+	h.mustRun("approve", id)
+	code, out, errs = r.end()
+	require.Zero(t, code, errs)
+	require.Contains(t, out, `"updatedInput":{"command":"cargo build --release"}`)
+
 	// Another agent's request offers no such answer, nor does one whose event cannot carry it.
 	event = []byte(`{"session_id":"s","cwd":"/home/ann/site","hook_event_name":"PermissionRequest","tool_name":"Bash","tool_input":{"command":"id"}}`)
 	r = h.hook(event, "codex")
-	id := h.awaitOnePending()
+	id = h.awaitOnePending()
 	require.NotContains(t, h.mustRun("show", id), "7: ")
 	code, _, errs = h.run("", "change", "--run", id, "whoami")
 	require.NotZero(t, code)

@@ -168,6 +168,21 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// Codex gets no other member of an edited call than the command, also if the call had one.
+func TestCodexGetsTheCommandAlone(t *testing.T) {
+	event, err := os.ReadFile(filepath.Join(fixtures, "codex-shell.json"))
+	require.NoError(t, err)
+	event = bytes.Replace(event, []byte(`"tool_input":{`), []byte(`"tool_input":{"timeout_ms":1000,`), 1)
+	a, _ := AgentNamed("codex")
+	g := &scripted{answers: []approval.Response{editedTo("echo instead"), approved("")}}
+	x := Hook{Agent: a, Gate: g}.Run(t.Context(), bytes.NewReader(event))
+	require.Equal(t, Allow, x.Exit, x.Reason)
+	require.Contains(t, string(g.asked[1].RequestData), `"timeout_ms":1000`)
+	want, err := os.ReadFile(answerFile("codex-shell", "edit"))
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(x.Out)+"\n")
+}
+
 // The lab has validated these very events and answers against the schemas in these versions of the npm packages; Gemini CLI
 // has none for events. After a change: make lab LAB="-only schemas -update".
 func TestSchemas(t *testing.T) {
