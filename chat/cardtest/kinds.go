@@ -25,11 +25,11 @@ type kind struct {
 }
 
 // Kinds are requests of each kind: a mail to 12 people, a shell pipeline, an edit of a
-// file, a payment, a post, a release-only command, a question, nested JSON, and a text of
-// 50 KiB. Ids and times are the same in every call.
+// file, a payment, a post, a release-only command, a question, nested JSON, a text of
+// 50 KiB, and a subagent's call that takes another command. Ids and times are the same in every call.
 func Kinds() (all []Kind) {
-	for i, k := range []kind{mail(), shell(), edit(), payment(), post(), release(), question(), nested(), long()} {
-		k.request.RequestID = fmt.Sprintf("%d7f3b2c1d4e5f6a7", i+1)
+	for i, k := range []kind{mail(), shell(), edit(), payment(), post(), release(), question(), nested(), long(), call()} {
+		k.request.RequestID = fmt.Sprintf("%x7f3b2c1d4e5f6a7", i+1)
 		all = append(all, Kind{k.name, k.pending()})
 	}
 	return all
@@ -241,4 +241,16 @@ func long() kind {
 	}, approval.Request{
 		RequestData: approval.Raw(`{"page":"handbook/foxes.md","text":"` + text + `"}`), Rationale: "The handbook lacks it.",
 	}, objectSize(len(text) - strings.Count(text, `\n`))}
+}
+
+func call() kind {
+	return kind{"call", approval.Tool{
+		Name: "Bash", Capability: "code:exec", Reversibility: approval.Irreversible,
+		Verb:    map[string]string{"en": "run this command", "it": "esegua questo comando"},
+		Summary: "{command}",
+		Args:    map[string]approval.Argument{"command": {Type: "command"}, "cwd": {Type: "path"}},
+		Handler: approval.Handler{Kind: approval.HandlerAgent},
+	}, approval.Request{RequestData: approval.Raw(`{"command":"npm test","cwd":"/home/ann/app"}`)}, func(p *approval.Pending) {
+		p.Editable, p.Subagent = "command", "code-reviewer"
+	}}
 }

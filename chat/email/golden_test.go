@@ -40,7 +40,7 @@ func TestGoldenMails(t *testing.T) {
 func TestSubjectsOfKinds(t *testing.T) {
 	for name, object := range map[string]string{
 		"mail": `"Bo`, "shell": `"cu`, "edit": "/sr", "payment": "125", "post": `"Me`, "release": "git",
-		"question": `"Wh`, "json": `"ni`, "long": "han",
+		"question": `"Wh`, "json": `"ni`, "long": "han", "call": "npm",
 	} {
 		i := slices.IndexFunc(cardtest.Kinds(), func(k cardtest.Kind) bool { return k.Name == name })
 		p := cardtest.Kinds()[i].Pending

@@ -20,7 +20,7 @@ import (
 // A message of each kind, with marks for its formats and its buttons below.
 func TestGoldenMessages(t *testing.T) {
 	nonces := map[string]string{
-		"1": "n", "2": "n", "3": "n", "4": "n", "5": "n", "6": "n", "?": "n", "why": "n", "all": "n",
+		"1": "n", "2": "n", "3": "n", "4": "n", "5": "n", "6": "n", "7": "n", "?": "n", "why": "n", "all": "n",
 		"o1": "n", "o2": "n", "o3": "n", "say": "n",
 	}
 	style := cardtest.Style(t, false)
@@ -29,6 +29,9 @@ func TestGoldenMessages(t *testing.T) {
 		has := maps.Clone(nonces)
 		if k.Pending.Type == approval.TypeQuestion {
 			delete(has, "why")
+		}
+		if k.Pending.Editable == "" {
+			delete(has, approval.CodeEdit)
 		}
 		msg := deliver.Card(style, k.Pending, has, maxText, false)
 		text, entities := layOut(msg)
@@ -48,7 +51,7 @@ func TestGoldenMessages(t *testing.T) {
 func TestPreviewOfKinds(t *testing.T) {
 	objects := map[string]string{
 		"mail": `"Bo`, "shell": `"cu`, "edit": "/sr", "payment": "125", "post": `"Me`, "question": `"Wh`,
-		"json": `"ni`, "long": "han", "release": `"gi`,
+		"json": `"ni`, "long": "han", "release": `"gi`, "call": "npm",
 	}
 	for _, k := range cardtest.Kinds() {
 		for _, language := range []string{"en", "it"} {

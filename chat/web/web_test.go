@@ -55,6 +55,7 @@ func TestDecisions(t *testing.T) {
 		p.Type, p.Options, p.RequestData = approval.TypeQuestion, []string{"main", "next"}, approval.Raw(`{}`)
 		p.Agent.Title = "Which branch?"
 	}
+	editable := func(p *approval.Pending) { p.Editable = "text" }
 	for _, c := range []struct {
 		why    string
 		change func(p *approval.Pending)
@@ -68,6 +69,7 @@ func TestDecisions(t *testing.T) {
 		{"deny with a reason of two lines", nil, url.Values{"code": {"3"}, "text": {"not now\r\nlater"}}, decide.Input{Verdict: approval.Denied, Code: "3", Feedback: "not now\nlater"}, "Denied"},
 		{"with a note", nil, url.Values{"code": {"4"}, "text": {"be quick"}}, decide.Input{Verdict: approval.Approved, Scope: approval.Once, Code: "4", Note: "be quick"}, "Approved"},
 		{"a change", nil, url.Values{"code": {"5"}, "text": {"say less"}}, decide.Input{Verdict: approval.Overridden, Code: "5", Override: "say less"}, "say less"},
+		{"a text to run instead", editable, url.Values{"code": {"7"}, "text": {"npm test\r\n"}}, decide.Input{Verdict: approval.Overridden, Code: "7", Override: "npm test"}, "npm test"},
 		{"always", nil, url.Values{"code": {"6"}}, decide.Input{Verdict: approval.Approved, Scope: approval.Always, Code: "6"}, "Approved"},
 		{"a question to the agent, confirmed", nil, url.Values{"code": {"?"}, "text": {"which color has it?"}, "sure": {"yes"}}, decide.Input{Verdict: approval.RequestMore, Feedback: "which color has it?"}, "which color"},
 		{"an option", question, url.Values{"code": {"option2"}}, decide.Input{Verdict: approval.Answered, Text: "next"}, "next"},
@@ -91,6 +93,22 @@ func TestDecisions(t *testing.T) {
 			require.True(t, strings.HasPrefix(attr(b.get(b.pathOf(k)).find("state"), "data-state"), "decided:"))
 		})
 	}
+}
+
+// The page of an agent's call names its subagent, as the agent's word, and has a form for another text where the agent takes
+// one.
+func TestPageOfACall(t *testing.T) {
+	w := newFixture(t)
+	b := w.login()
+	call := func(p *approval.Pending) { p.Editable, p.Subagent = "text", "code-reviewer" }
+	p := b.get(b.pathOf(w.addRequest(1, call)))
+	require.Contains(t, innerText(p.find("agent")), `Subagent: "code-reviewer"`)
+	require.Equal(t, "7", attr(p.find("code-7"), "value"))
+	require.NotEmpty(t, innerText(p.find("code-7")))
+	require.NotNil(t, p.find("edit-text"))
+	p = b.get(b.pathOf(w.addRequest(2, nil)))
+	require.NotContains(t, p.text, "Subagent")
+	require.Nil(t, p.find("edit-form"))
 }
 
 // A question that facts do not answer would end the request: a page asks first. One that they
@@ -130,6 +148,8 @@ func TestInvalidFormsDecideNothing(t *testing.T) {
 		{"an unknown code", k, url.Values{"code": {"banana"}}, http.StatusUnprocessableEntity},
 		{"a text of the grammar that is no code of a button", k, url.Values{"code": {"approve " + k.ID}}, http.StatusUnprocessableEntity},
 		{"an empty note", k, url.Values{"code": {"4"}, "text": {" "}}, http.StatusUnprocessableEntity},
+		{"another text, but the agent takes none", k, url.Values{"code": {"7"}, "text": {"npm test"}}, http.StatusUnprocessableEntity},
+		{"an empty text to run", w.addRequest(3, func(p *approval.Pending) { p.Editable = "text" }), url.Values{"code": {"7"}, "text": {" "}}, http.StatusUnprocessableEntity},
 		{"a full-width digit 1", k, url.Values{"code": {"１"}}, http.StatusUnprocessableEntity},
 		{"an option, but the request is an action", k, url.Values{"code": {"option1"}}, http.StatusUnprocessableEntity},
 		{"a menu code, but the request is a question", q, url.Values{"code": {"1"}}, http.StatusUnprocessableEntity},
