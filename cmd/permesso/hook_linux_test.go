@@ -23,6 +23,7 @@ ui = false
 approval_timeout = "1h"
 [tools.Bash]
 trust = false
+reversibility = "reversible"
 handler = { kind = "agent" }
 args = { command = "command", cwd = "path", description = "text", timeout = { type = "number", optional = true } }
 [tools.on_host]
@@ -102,16 +103,17 @@ func TestHookAnswers(t *testing.T) {
 	t.Parallel()
 	h := newRig(t, "default", hookConfig)
 	h.serve().awaitLog(`"serving"`)
-	for _, row := range []struct{ event, agent, out string }{
-		{"claude-code-permission", "claude-code", `{"hookSpecificOutput":{"hookEventName":"PermissionRequest","decision":{"behavior":"allow"}}}` + "\n"},
-		{"codex-shell", "codex", ""},
-		{"gemini-shell", "gemini", `{"decision":"allow"}` + "\n"},
+	for _, row := range []struct{ event, agent, card, out string }{
+		{"claude-code-permission", "claude-code", "content: new file, +2 -0\n", `{"hookSpecificOutput":{"hookEventName":"PermissionRequest","decision":{"behavior":"allow"}}}` + "\n"},
+		{"codex-shell", "codex", "· cargo build --release: uses the network\n", ""},
+		{"gemini-shell", "gemini", "· git push origin main: uses the network\n", `{"decision":"allow"}` + "\n"},
 	} {
 		event := hookEvent(t, row.event)
 		r := h.hook(event, row.agent)
 		id := h.awaitOnePending()
 		_, card, _ := h.run("", "show", id)
 		require.Contains(t, card, "execution: by the agent; the gate runs nothing", row.event)
+		require.Contains(t, card, row.card, "it is typed, although no table declares it")
 		code, _, errs := h.run("", "approve", id)
 		require.Zero(t, code, errs)
 		code, out, errs := r.end()
@@ -144,7 +146,7 @@ func TestHookAnswers(t *testing.T) {
 	id := h.awaitOnePending()
 	_, card, _ := h.run("", "show", id)
 	require.Contains(t, card, "⚠ this changes who is asked: ~/.bashrc\n")
-	require.Contains(t, card, "\nirreversible | ")
+	require.Contains(t, card, "\nirreversible | ", "although the table says otherwise")
 	code, _, errs = h.run("", "approve", id, "--always")
 	require.NotZero(t, code, errs)
 	code, _, errs = h.run("", "deny", id)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -340,8 +339,7 @@ func TestHookDefers(t *testing.T) {
 	h.mustRun("approve", h.awaitOnePending())
 	code, out, errs = hold.end()
 	require.Zero(t, code, errs)
-	var answer map[string]any
-	require.NoError(t, json.Unmarshal([]byte(out), &answer))
+	require.Contains(t, out, `"permissionDecision":"allow"`)
 
 	for _, args := range [][]string{{"do it"}, {"-p", "x", "--output-format", "stream-json"}} {
 		code, _, errs := start(args...).end()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -28,6 +29,29 @@ func TestNoDaemonTakesIt(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, files, 2)
 	require.Equal(t, strings.TrimSuffix(files[1].Name(), ".json"), strings.TrimSuffix(files[0].Name(), ".cancel"))
+}
+
+// A person has the time that hook install was told, or else nearly the agent's own.
+func TestTimeOfAPerson(t *testing.T) {
+	for _, row := range []struct {
+		agent        string
+		timeout      time.Duration
+		within, hold time.Duration
+	}{
+		{"claude-code", 0, 10*time.Minute - Spare, 10*time.Minute - margin},
+		{"codex", time.Hour + Spare, time.Hour, time.Hour + Spare - margin}, // as hook install writes it for an hour
+		{"codex", Spare + margin, margin, Spare},
+		{"codex", 20 * time.Second, 20*time.Second - margin, 20*time.Second - margin}, // too short for the spare time
+		{"codex", time.Second, time.Second, time.Second},
+	} {
+		a, _ := AgentNamed(row.agent)
+		g := &scripted{answers: []approval.Response{approved("")}}
+		h := Hook{Agent: a, Gate: g, Timeout: row.timeout}
+		require.Equal(t, row.hold, h.hold(), row.timeout)
+		x := h.Run(t.Context(), strings.NewReader(`{"hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":{"command":"id"},"session_id":"s","tool_use_id":"u"}`))
+		require.Equal(t, Allow, x.Exit, x.Reason)
+		require.Equal(t, int64(row.within/time.Second), g.asked[0].ExpiresInSec, row.timeout)
+	}
 }
 
 // Calls that differ in anything that a person sees are different requests; the same one is the same.
