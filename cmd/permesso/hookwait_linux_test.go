@@ -336,7 +336,11 @@ func TestHookDefers(t *testing.T) {
 
 	// Outside of permesso hook run no one would start the agent again: the hook holds.
 	hold := h.hook(bytes.Replace(event, []byte("toolu"), []byte("other"), 1), "claude-code", "--wait", "defer")
-	h.mustRun("approve", h.awaitOnePending())
+	id = h.awaitOnePending()
+	held, err := filepath.Glob(filepath.Join(h.dir, "state", "permesso-hooks", "calls", "*"))
+	require.NoError(t, err)
+	require.Len(t, held, 1)
+	h.mustRun("approve", id)
 	code, out, errs = hold.end()
 	require.Zero(t, code, errs)
 	require.Contains(t, out, `"permissionDecision":"allow"`)

@@ -195,6 +195,46 @@ func TestReadmeTenMinutes(t *testing.T) {
 	stop()
 }
 
+// The first block of the hooks' README: its first line is that of a terminal of its own, and a person approves the call.
+func TestReadmeHooks(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile(filepath.Join("..", "..", "ipc", "hook", "README.md"))
+	require.NoError(t, err)
+	text := regexp.MustCompile("(?s)```sh\n(.*?)```\n").FindStringSubmatch(string(b))
+	require.NotNil(t, text)
+	lines := strings.Split(strings.TrimSuffix(text[1], "\n"), "\n")
+	require.Len(t, lines, 3)
+	require.Contains(t, lines[0], "in another terminal:")
+
+	home := t.TempDir()
+	bin := filepath.Join(home, ".local", "bin")
+	require.NoError(t, os.MkdirAll(bin, 0o755))
+	require.NoError(t, os.Symlink(filepath.Join(scriptBin(t), "permesso"), filepath.Join(bin, "permesso")))
+	r := &reader{t: t, clone: filepath.Join("..", ".."), env: []string{"HOME=" + home, "PATH=" + bin + ":" + os.Getenv("PATH"), raceExitsFast}}
+	stop := r.serving(lines[0])
+	out, err := r.terminal(strings.Replace(lines[1], " claude-code", " claude-code --yes", 1)).CombinedOutput() // a person is asked
+	require.NoError(t, err, "%s", out)
+	settings, err := os.ReadFile(filepath.Join(home, ".claude", "settings.json"))
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(settings), `"PreToolUse"`)
+
+	var allowed, errs bytes.Buffer
+	call := r.terminal(lines[2])
+	call.Stdout, call.Stderr = &allowed, &errs
+	require.NoError(t, call.Start())
+	t.Cleanup(func() { _ = call.Process.Kill() })
+	pendings := filepath.Join(home, ".local", "state", "permesso", "ipc", "default", "pending_approvals")
+	await(t, pendings, func() bool {
+		names, err := filepath.Glob(filepath.Join(pendings, "*.json"))
+		return err == nil && len(names) == 1
+	})
+	out, err = r.terminal("id=$(permesso pending | head -c 8)\n" + readmeSeen.Replace(`permesso approve "$id"`)).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.NoError(t, call.Wait(), errs.String())
+	require.Contains(t, allowed.String(), `"permissionDecision":"allow"`)
+	stop()
+}
+
 // The README names no command that there is none of.
 func TestReadmeNamesRealCommands(t *testing.T) {
 	known := map[string]bool{}
