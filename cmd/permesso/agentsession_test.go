@@ -152,8 +152,8 @@ func TestAgentSession(t *testing.T) {
 		first := write(filepath.Dir(project) + "/notes.md")
 		require.Equal(t, approval.Ask, first.Outcome)
 		s.allowAlways(first)
-		require.Equal(t, approval.Allow, write(filepath.Dir(project) + "/notes.md").Outcome, agent)
-		require.Equal(t, approval.Ask, write(filepath.Dir(project) + "/other.md").Outcome, agent)
+		require.Equal(t, approval.Allow, write(filepath.Dir(project)+"/notes.md").Outcome, agent)
+		require.Equal(t, approval.Ask, write(filepath.Dir(project)+"/other.md").Outcome, agent)
 	}
 	// What starts a subagent has no effect of its own; another tool of the agent, and another folder, ask.
 	s := newPresetSession(t, "claude-code", project, "coding")
