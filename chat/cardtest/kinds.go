@@ -246,7 +246,7 @@ func long() kind {
 func call() kind {
 	return kind{"call", approval.Tool{
 		Name: "Bash", Capability: "code:exec", Reversibility: approval.Irreversible,
-		Verb:    map[string]string{"en": "run this command", "it": "esegua questo comando"},
+		Verb:    map[string]string{"en": "run this command", "it": "esegua questa chiamata"},
 		Summary: "{command}",
 		Args:    map[string]approval.Argument{"command": {Type: "command"}, "cwd": {Type: "path"}},
 		Handler: approval.Handler{Kind: approval.HandlerAgent},

@@ -222,10 +222,10 @@ func TestHookInstallWorkspace(t *testing.T) {
 	}
 	out, err := install()
 	require.NoError(t, err, out)
-	out, err = install("--workspace", "defualt")
+	out, err = install("--workspace", "defaul")
 	require.Error(t, err)
-	require.Equal(t, "permesso: no workspace 'defualt'\nhint: did you mean 'default'?\n", out)
-	remote := h.command("hook", "install", "claude-code", "--project", "--print", "--workspace", "defualt")
+	require.Equal(t, "permesso: no workspace 'defaul'\nhint: did you mean 'default'?\n", out)
+	remote := h.command("hook", "install", "claude-code", "--project", "--print", "--workspace", "defaul")
 	remote.Env = append(remote.Env, "PERMESSO_URL=http://127.0.0.1:1")
 	require.NoError(t, remote.Run(), "the hook of such an environment asks no workspace by its name")
 	require.NoError(t, os.WriteFile(h.config, []byte("["), 0o600))
