@@ -114,42 +114,84 @@ func (s *hookSettings) add(a hook.Agent, text []byte) ([]byte, error) {
 	return a.Add(s.scope(), text, hook.Line{Program: program, Args: args, Timeout: timeout}, events)
 }
 
-// change shows what changes, asks, keeps a backup without the hook, and writes the settings.
-func (s *hookSettings) change(ctx context.Context, a hook.Agent) error {
-	file, err := s.file(a)
-	if err != nil {
-		return err
+// edit is a change of one file.
+type edit struct {
+	file, backup         string // the backup is what was there without the hook
+	before, clean, after []byte // clean is without the hook; nil: no file
+	keeps, drops         bool   // writes the backup; removes it
+}
+
+// edit returns the change that is to be made.
+func (s *hookSettings) edit(a hook.Agent) (x edit, err error) {
+	if x.file, err = s.file(a); err != nil {
+		return x, err
 	}
-	before, err := os.ReadFile(file)
+	x.before, err = os.ReadFile(x.file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return x, err
 	}
-	clean, err := a.Remove(s.scope(), before)
-	after := clean
+	x.clean, err = a.Remove(s.scope(), x.before)
+	x.after = x.clean
 	if err == nil && !s.removes {
-		after, err = s.add(a, before)
+		x.after, err = s.add(a, x.before)
 	}
 	if err != nil {
 		if _, ours := errors.AsType[*console.Error](err); ours {
-			return err
+			return x, err
 		}
-		return console.Wrap(console.ExitError, fmt.Errorf("%s: %w", file, err),
+		return x, console.Wrap(console.ExitError, fmt.Errorf("%s: %w", x.file, err),
 			"edit it by hand; the lines of the hook: permesso hook install "+a.Name+" --project --print, in an empty folder")
 	}
-	backup := file + ".before-permesso"
-	old, missing := os.ReadFile(backup)
-	same := missing == nil && a.Restores(s.scope(), old, before)
-	if same && s.removes && !bytes.Equal(before, after) {
-		after = old // as it was, to the byte
+	x.backup = x.file + ".before-permesso"
+	old, missing := os.ReadFile(x.backup)
+	same := missing == nil && a.Restores(s.scope(), old, x.before)
+	x.keeps = !s.removes && x.clean != nil && (!same || bytes.Equal(x.clean, x.before))
+	x.drops = s.removes && same
+	if x.drops && !bytes.Equal(x.before, x.after) {
+		x.after = old // as it was, to the byte
+	}
+	if x.drops || missing != nil && !x.keeps || !s.removes && !same && x.clean == nil {
+		x.backup = ""
+	}
+	return x, nil
+}
+
+// write makes the change.
+func (x edit) write() (err error) {
+	mode := fs.FileMode(0o644) // of new ones: those of the system are for every user, and there is no secret in them
+	if info, err := os.Stat(x.file); err == nil {
+		mode = info.Mode().Perm()
+	}
+	if x.keeps {
+		err = writeSettings(x.backup, x.clean, mode)
+	}
+	switch {
+	case err != nil:
+	case x.after == nil:
+		err = os.Remove(x.file)
+	default:
+		err = writeSettings(x.file, x.after, mode)
+	}
+	if err == nil && x.drops {
+		err = os.Remove(x.file + ".before-permesso")
+	}
+	return err
+}
+
+// change shows what changes, asks, keeps a backup without the hook, and writes the settings.
+func (s *hookSettings) change(ctx context.Context, a hook.Agent) error {
+	x, err := s.edit(a)
+	if err != nil {
+		return err
 	}
 	if s.print {
-		fmt.Fprint(s.Out, string(after))
+		fmt.Fprint(s.Out, string(x.after))
 		return nil
 	}
-	if bytes.Equal(before, after) {
-		return s.Print(map[string]any{"file": file, "changed": false}, file+" is already so")
+	if bytes.Equal(x.before, x.after) {
+		return s.Print(map[string]any{"file": x.file, "changed": false}, x.file+" is already so")
 	}
-	text := file + "\n" + difference(string(before), string(after))
+	text := x.file + "\n" + difference(string(x.before), string(x.after))
 	if s.yes {
 		if !s.JSON {
 			fmt.Fprint(s.Out, text)
@@ -159,33 +201,15 @@ func (s *hookSettings) change(ctx context.Context, a hook.Agent) error {
 	} else if !yes {
 		return console.Fail(console.ExitRefused, "", "nothing was changed")
 	}
-	mode := fs.FileMode(0o644) // of new ones: those of the system are for every user, and there is no secret in them
-	if info, err := os.Stat(file); err == nil {
-		mode = info.Mode().Perm()
-	}
-	if !s.removes && clean != nil && (!same || bytes.Equal(clean, before)) {
-		err = writeSettings(backup, clean, mode)
-	}
-	if err == nil && after != nil {
-		err = writeSettings(file, after, mode)
-	} else if err == nil {
-		err = os.Remove(file)
-	}
-	if err == nil && s.removes && same {
-		err = os.Remove(backup)
-	}
-	if err != nil {
+	if err := x.write(); err != nil {
 		return err
 	}
-	if s.removes && (same || missing != nil) || !s.removes && !same && clean == nil {
-		backup = ""
-	}
-	said, advice := "changed "+file, ""
+	said, advice := "changed "+x.file, ""
 	switch {
-	case after == nil:
-		said = "removed " + file
-	case backup != "":
-		said += "; before: " + backup
+	case x.after == nil:
+		said = "removed " + x.file
+	case x.backup != "":
+		said += "; before: " + x.backup
 	case !s.removes:
 		said += "; no backup: without the hook the file is not needed"
 	}
@@ -198,7 +222,7 @@ func (s *hookSettings) change(ctx context.Context, a hook.Agent) error {
 	if advice != "" {
 		said += "\nnote: " + advice
 	}
-	return s.Print(map[string]any{"file": file, "changed": true, "backup": backup, "note": advice}, said)
+	return s.Print(map[string]any{"file": x.file, "changed": true, "backup": x.backup, "note": advice}, said)
 }
 
 func (s *hookSettings) scope() hook.Scope {
