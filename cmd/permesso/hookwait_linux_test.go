@@ -171,7 +171,21 @@ func TestHookAnswersOneCall(t *testing.T) {
 	require.NoError(t, os.Chtimes(given, long, long))
 	code, out, errs := h.hook(event, "claude-code", "--timeout", "5m").end()
 	requireDenied(t, code, out, errs)
-	require.Contains(t, errs, "was given to an earlier call")
+	require.Contains(t, errs, "was given to another call")
+
+	// Calls without an id of their own are told from no other: one of them gets it.
+	event = bytes.Replace(hookEvent(t, "claude-code-permission"), []byte(`"command":"`), []byte(`"command":"true; `), 1)
+	same := []*hookRun{h.hook(event, "claude-code"), h.hook(event, "claude-code"), h.hook(event, "claude-code")}
+	id = h.awaitOnePending()
+	h.awaitInFlight(3)
+	h.mustRun("approve", id)
+	allowed := 0
+	for _, r := range same {
+		if code, _, _ := r.end(); code == 0 {
+			allowed++
+		}
+	}
+	require.Equal(t, 1, allowed)
 
 	// A call without an id of its own is asked again, whatever the end of the earlier one.
 	event = hookEvent(t, "claude-code-permission")

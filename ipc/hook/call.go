@@ -49,7 +49,7 @@ func (c Call) id(agent string) string {
 	if c.UseID == "" {
 		last = c.event
 	}
-	return digest([]byte(agent), []byte(c.Session), last, []byte(c.Tool), c.Input)
+	return digest([]byte(agent), []byte(c.Session), last, []byte(c.Folder), []byte(c.Tool), c.Input)
 }
 
 // same is equal for calls that do the same, whichever they are.

@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -62,12 +63,21 @@ func (k calls) sole(same string, r *approval.Request) (other string, release fun
 }
 
 // errGiven says that another call has got the end of a request.
-var errGiven = errors.New("was given to an earlier call, which may have run")
+var errGiven = errors.New("was given to another call, which may have run")
 
-// give gives the end of a request to the hooks of one call, which one process of an agent has started together, and to no
-// other: what was approved once is not run again by an agent that repeats it, or is started again.
+// give gives the end of a request to one call, and to no other: what was approved once is not run again by an agent that
+// repeats it, or is started again. to is the same for the hooks of the call, which get it within oneCall.
 func (k calls) give(id, to string) error {
-	f, err := k.open(given, id, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
+	f, err := k.open(given, id+"."+rand.Text(), os.O_WRONLY|os.O_CREATE|os.O_EXCL)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.WriteString(to)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	err = os.Link(f.Name(), k.name(given, id)) // it is there with its text, or not at all
 	if errors.Is(err, fs.ErrExist) {
 		b, err := os.ReadFile(k.name(given, id))
 		info, err2 := os.Stat(k.name(given, id))
@@ -77,10 +87,6 @@ func (k calls) give(id, to string) error {
 		return nil
 	}
 	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(to)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	dir, err := os.Open(filepath.Dir(f.Name())) // a power cut must not let it be given again
@@ -145,6 +151,14 @@ func (k calls) prune(now time.Time) {
 			}
 		}
 	}
+}
+
+// taker is the same for the hooks of a call, and for no other call: without an id of its own a call is told from no other.
+func (c Call) taker() string {
+	if c.UseID == "" {
+		return rand.Text()
+	}
+	return parent() + " " + c.UseID
 }
 
 // parent names the process of the agent, not only by its number, which another one may have after a restart.

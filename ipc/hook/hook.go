@@ -205,8 +205,9 @@ func (h Hook) wait(ctx context.Context, c Call) (Verdict, error) {
 			return v, err
 		}
 		known.prune(time.Now())
-		if given := known.give(r.RequestID, parent()); errors.Is(given, errGiven) { // else the folder is full or not there
-			return Verdict{}, fmt.Errorf("request %s %w", approval.ShortID(r.RequestID), errors.Join(given, err))
+		given := known.give(r.RequestID, c.taker())
+		if err == nil && v.person && errors.Is(given, errGiven) { // else the folder is full or not there
+			err = fmt.Errorf("request %s %w", approval.ShortID(r.RequestID), given)
 		}
 		return v, err
 	}

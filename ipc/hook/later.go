@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -23,6 +24,7 @@ func (h Hook) later(ctx context.Context, c Call, form form) ([]byte, error) {
 	}
 	known := calls(h.State)
 	known.prune(time.Now())
+	taker, first := c.taker(), ""
 	for {
 		r, err := c.request(h.Agent, 0)
 		if err != nil {
@@ -39,6 +41,7 @@ func (h Hook) later(ctx context.Context, c Call, form form) ([]byte, error) {
 			return nil, err
 		}
 		short := approval.ShortID(asked.ID)
+		first = cmp.Or(first, asked.ID)
 		soon, cancel := context.WithTimeout(ctx, prompt)
 		resp, err := h.Gate.Await(soon, asked)
 		tooSoon := soon.Err() != nil && ctx.Err() == nil
@@ -63,7 +66,7 @@ func (h Hook) later(ctx context.Context, c Call, form form) ([]byte, error) {
 			continue
 		}
 		v, err := c.verdict(asked.ID, resp)
-		if given := known.give(asked.ID, parent()); given != nil {
+		if given := known.give(first, taker); given != nil {
 			if err == nil {
 				err = fmt.Errorf("request %s %w", short, given)
 			}
