@@ -204,7 +204,7 @@ var incidentTable = []incidentRow{
 	{"cancel {id}", same("1 there is no folder /permesso/requests")},
 	{"acp -- /none", same("1 no such file")},
 	{"hook run -- /none -p x", same("1 no such file")},
-	{"hook install claude-code --print --workspace w", same("0 PreToolUse")},
+	{"hook install claude-code --print --workspace w", same("0 PreToolUse").but(inFresh, "1 no workspace 'w'\nhint: workspaces: default")},
 	{"hook uninstall claude-code --print", same("0 ")},
 	{"hook check claude-code --program /none", same("[0-9]+ ")},
 	{"request say", same("1 there is no folder /permesso/requests")},
@@ -265,8 +265,10 @@ local = %d
 approvers = ["ann"]
 approval_timeout = "1h"
 limits = { pending = 64, ask_per_minute = 600, per_minute = 600 }
+[approvers.bea]
+local = 65000
 [workspaces.idle]
-approvers = ["ann"]
+approvers = ["bea"]
 [tools.say]
 public_source = false
 secret_data = false
