@@ -2,6 +2,7 @@ package facts
 
 import (
 	"cmp"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -17,10 +18,10 @@ var rewirers = regexp.MustCompile(`(?i)(^|/)(` + strings.Join([]string{
 	`\.claude/(settings[^/]*\.json|hooks|plugins|agents)(/|$)`, `\.claude\.json$`, `\.codex(/|$)`, `\.gemini/(settings[^/]*\.json|extensions|policies)(/|$)`,
 	`\.cursor/(hooks|mcp)\.json$`, `\.cursor/hooks(/|$)`, `\.github/(hooks|copilot)(/|$)`, `\.copilot(/|$)`, `\.mcp\.json$`,
 	`\.vscode/(settings|mcp|tasks)\.json$`, `Code( - Insiders)?/User/(settings|mcp)\.json$`, `\.opencode(/|$)`, `\.config/opencode(/|$)`, `opencode\.jsonc?$`,
-	`\.(bash|zsh|ksh|csh|tcsh)rc$`, `\.(profile|bash_profile|bash_login|bash_logout|zshenv|zprofile|zlogin|zlogout|login|inputrc|envrc|pam_environment)$`,
+	`\.(bash|zsh|ksh|csh|tcsh)rc$`, `\.(profile|bash_profile|bash_login|bash_logout|zshenv|zprofile|zlogin|zlogout|login|inputrc|envrc|pam_environment|bash_aliases)$`,
 	`\.config/(fish|environment\.d|systemd|autostart)(/|$)`, `\.git/(hooks|config)(/|$)`, `\.gitconfig$`, `\.config/git(/|$)`, `\.ssh(/|$)`,
-	`etc/(profile|profile\.d|bash\.bashrc|zsh|environment|crontab|cron\.[a-z]+)(/|$)`, `etc/(claude-code|codex|gemini-cli|github-copilot|cursor|opencode|permesso)(/|$)`,
-	`permesso\.toml$`, `\.config/permesso(/|$)`, `\.local/state/permesso(-hooks)?(/|$)`, `(lib|run)/permesso(/|$)`, `permesso\.sock$`,
+	`etc/(profile|profile\.d|bash\.bashrc|zsh|environment|crontab|cron\.[a-z]+|gitconfig)(/|$)`, `etc/(claude-code|codex|gemini-cli|github-copilot|cursor|opencode|permesso)(/|$)`,
+	`permesso\.toml$`, `bin/permesso$`, `\.config/permesso(/|$)`, `\.local/state/permesso(-hooks)?(/|$)`, `(lib|run)/permesso(/|$)`, `permesso\.sock$`,
 }, "|") + `)`)
 
 // rewired are some of them, for patterns.
@@ -33,13 +34,14 @@ var rewiredFolder = regexp.MustCompile(`(?i)(^|/)\.(claude|gemini|cursor|vscode|
 
 // Programs by what they do to the words that they are given.
 var (
-	asksOnly = setOf("request wait cancel hook")                                 // the commands of the gate that an agent is there to use
-	decides  = setOf("approve deny change pause resume grants config hook init") // some of the others
-	settles  = setOf("install uninstall run check")                              // what hook does besides asking
-	goes     = setOf("cd pushd mv rm rmdir cp rsync ln install tar unzip chmod chown")
+	asksOnly = setOf("request wait cancel hook")                            // the commands of the gate that an agent is there to use
+	decides  = setOf("approve deny change pause resume grants config init") // some of the others
+	settles  = setOf("install uninstall run check")                         // what hook does besides asking
+	goes     = setOf("cd pushd mv rm rmdir cp rsync ln install tar unzip chmod chown wget curl checkout restore")
 	handles  = setOf(`cp mv ln rm install rsync scp chmod chown which whereis npx npm pnpm yarn bunx uvx pipx
-		pkill killall systemctl service rc-service sv launchctl`)  // start, stop, find or replace a program by its name
+		pkill killall pidof pgrep systemctl service rc-service sv launchctl`)  // start, stop, find or replace a program by its name
 	places   = setOf("HOME XDG_CONFIG_HOME XDG_STATE_HOME CLAUDE_CONFIG_DIR CODEX_HOME COPILOT_HOME BASH_ENV ENV") // name the folders of settings
+	agents   = setOf("claude codex gemini copilot cursor-agent opencode")                                          // another one need not ask
 	readsGit = setOf("--get --get-all --get-regexp --get-urlmatch --list -l")
 	tameGit  = setOf("get list user.name user.email")
 )
@@ -139,7 +141,7 @@ func (r rewiring) command(line string) string {
 		}
 		for _, w := range append(words[:len(words):len(words)], c.Assigns...) {
 			name, _, assigns := strings.Cut(w.Text, "=")
-			if (assigns || c.Program() == "unset") && (places[name] || strings.HasPrefix(name, "PERMESSO_")) {
+			if (assigns || c.Program() == "unset") && (places[name] || strings.HasPrefix(name, "PERMESSO_") || strings.HasPrefix(name, "GIT_CONFIG")) {
 				return name
 			}
 			if part := r.word(w.Text); part != "" {
@@ -158,19 +160,26 @@ func invocationRewires(words []Word) string {
 		return strings.EqualFold(strings.TrimSuffix(path.Base(w.Text), ".service"), "permesso")
 	}
 	given := func(is func(Word) bool) bool { return slices.ContainsFunc(rest, is) }
-	matches, _ := path.Match(name, "permesso")
+	matches, _ := path.Match(alternatives.ReplaceAllString(name, "*"), "permesso")
+	after := first
+	for _, w := range rest { // for another program to start
+		if !matches && isPermesso(after) && decides[w.Text] || decisions.MatchString(w.Text) {
+			return "permesso"
+		}
+		after = w
+	}
 	switch {
 	case matches && (len(rest) == 0 || rest[0].Open || !asksOnly[rest[0].Text]),
 		matches && rest[0].Text == "hook" && given(func(w Word) bool { return w.Open || settles[w.Text] }),
-		first.Open && len(rest) > 0 && decides[rest[0].Text],
+		first.Open && len(rest) > 0 && (decides[rest[0].Text] || rest[0].Text == "hook"),
 		handles[name] && given(isPermesso),
 		IsInterpreter(name) && !IsShell(name) && given(func(w Word) bool {
 			return strings.Contains(strings.ToLower(w.Text), "permesso") && strings.ContainsAny(w.Text, " (\"'`")
 		}):
 		return "permesso"
-	case name == "crontab", name == "git" && setsGit(rest):
+	case name == "crontab", agents[name], name == "git" && setsGit(rest):
 		return name
-	case goes[name]:
+	case goes[name], name == "git" && goes[gitCommand(rest)]:
 		for _, w := range rest {
 			if rewiredFolder.MatchString(path.Clean(w.Text)) {
 				return w.Text
@@ -180,10 +189,19 @@ func invocationRewires(words []Word) string {
 	return ""
 }
 
+// decisions are commands of the gate in a text that something else may run.
+var decisions = regexp.MustCompile(`(?i)\bpermesso\s+(` + strings.Join(slices.Sorted(maps.Keys(decides)), "|") + `)\b`)
+
+func gitCommand(words []Word) string {
+	if words = started(words, gitOptions, 0); len(words) > 0 {
+		return words[0].Text
+	}
+	return ""
+}
+
 // setsGit reports whether git, with these words, changes its configuration: it may name programs that it starts later.
 func setsGit(words []Word) bool {
-	words = started(words, gitOptions, 0)
-	if len(words) < 2 || words[0].Text != "config" || slices.ContainsFunc(words, func(w Word) bool { return readsGit[w.Text] }) {
+	if words = started(words, gitOptions, 0); len(words) < 2 || words[0].Text != "config" || slices.ContainsFunc(words, func(w Word) bool { return readsGit[w.Text] }) {
 		return false
 	}
 	name := started(words[1:], strings.Fields("-f --file --blob --type --default --value --comment"), 0)

@@ -47,6 +47,9 @@ func TestRewires(t *testing.T) {
 		"cp -r x .gemini", "tee -a ~/.bash*", "sed -i s/a/b/ ~/.b?shrc", "rm ~/.[bz]*", "cat > .claude/*", "cp x .{claude,codex}/settings.json", "rm ~/.config/per*",
 		"git config core.hooksPath x", "git config --global alias.x '!id'", "git -C sub config core.fsmonitor x", "git config set core.hooksPath x", "git config --file x include.path y", "git config $X y", "git config core.hooksPath get", "git config --file get core.hooksPath x", "git config -e",
 		"export HOME=/tmp", "HOME=/tmp claude", "export CLAUDE_CONFIG_DIR=x", "XDG_CONFIG_HOME=/x make", "export PERMESSO_HOME=/x", "unset CODEX_HOME", "env HOME=/x make", "crontab -e", "echo x | crontab -",
+		"echo 'permesso approve x' | sh", "script -c 'permesso approve x'", "gdb --args permesso approve x", "ssh localhost permesso approve x", "{permesso,approve,x}", "kill $(pidof permesso)",
+		"claude mcp add x", "claude --bare -p x", "codex -c features.hooks=false exec x", "GIT_CONFIG_GLOBAL=x git status", "git restore --source=evil .claude", "git checkout -- .claude", "git -C . checkout .claude",
+		"wget -P ~/.claude https://x/settings.json", "curl --output-dir ~/.claude -O https://x/settings.json", "echo x > ~/.bash_aliases", "echo x > /etc/gitconfig", "cp x ~/.local/bin/permesso",
 	} {
 		require.NotEmpty(t, rewires("command", line, false), line)
 	}
@@ -56,6 +59,7 @@ func TestRewires(t *testing.T) {
 		"git config --get core.hooksPath", "sh -c 'grep -r permesso src'", "bash tools/permesso-build.sh", "git config --global user.name list", "git config user.name Ann", "git config --list", "git config get core.editor", "git config user.email a@b.example", "ls *", "ls ./*.go", "rm build/*",
 		"go build -o permesso ./cmd/permesso", "git add cmd/permesso", "cd cmd/permesso && go test", "git checkout -b permesso", "ls .github/workflows/*", "echo $HOME", "cd .github/workflows",
 		"python3 build.py", "node -e 'console.log(1)'", "$EDITOR notes.md", "$(go env GOPATH)/bin/tool run", "npm run build", "systemctl status nginx", "mv src/a.go src/b.go", "cp -r docs site",
+		"git checkout -b claude", "git", "git -C", "git add .vscode", "git log permesso", "cat claude", "grep -rn codex .",
 	} {
 		require.Empty(t, rewires("command", line, false), line)
 	}
