@@ -63,8 +63,8 @@ func Rewires(args map[string]approval.Argument, data approval.Raw, reads bool, o
 			switch {
 			case a.Type == TypeCommand:
 				part = r.command(text)
-			case a.Type == TypePath && (!reads || r.isOwn(text)):
-				part = r.path(text)
+			case a.Type == TypePath:
+				part = RewiresFile(text, reads, own)
 			case !declared && !strings.Contains(text, "\n"):
 				if part = r.path(text); part == "" {
 					part = r.command(text)
@@ -74,6 +74,14 @@ func Rewires(args map[string]approval.Argument, data approval.Raw, reads bool, o
 				return part
 			}
 		}
+	}
+	return ""
+}
+
+// RewiresFile is Rewires of one path.
+func RewiresFile(text string, reads bool, own []string) string {
+	if r := (rewiring{own}); !reads || r.isOwn(text) {
+		return r.path(text)
 	}
 	return ""
 }

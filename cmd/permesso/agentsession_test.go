@@ -164,6 +164,9 @@ func TestAgentSession(t *testing.T) {
 	}{
 		{"Agent", project, map[string]any{"description": "look", "prompt": "Find the time-out", "subagent_type": "explorer"}, approval.Allow},
 		{"TodoWrite", project, map[string]any{"todos": []any{}}, approval.Allow},
+		{"TaskCreate", project, map[string]any{"subject": "a", "description": "b", "metadata": map[string]any{}}, approval.Allow},
+		{"TaskUpdate", project, map[string]any{"taskId": "1", "status": "completed", "addBlocks": []string{"2"}}, approval.Allow},
+		{"TaskList", project, map[string]any{}, approval.Allow},
 		{"Agent", project, map[string]any{"description": "look", "prompt": "x", "mode": "bypassPermissions"}, approval.Ask},
 		{"CronCreate", project, map[string]any{"prompt": "x"}, approval.Ask},
 		{"mcp__mail__send", project, map[string]any{"to": "ann@example.org"}, approval.Ask},
@@ -180,6 +183,18 @@ func TestAgentSession(t *testing.T) {
 		ruling := s.judgeEvent("claude-code", map[string]any{"session_id": "s", "cwd": row.folder, "hook_event_name": "PreToolUse", "tool_name": row.tool, "tool_input": row.input, "tool_use_id": "x"})
 		require.Equal(t, row.want, ruling.Outcome, "%s %v: %s", row.tool, row.input, rulingText(ruling))
 	}
+	judge := func(tool string, input map[string]any) approval.Ruling {
+		return s.judgeEvent("claude-code", map[string]any{"session_id": "s", "cwd": project, "hook_event_name": "PreToolUse", "tool_name": tool, "tool_input": input, "tool_use_id": "x"})
+	}
+	// A link to what decides who is asked is that.
+	require.NoError(t, os.Symlink("../.bashrc", filepath.Join(project, "notes")))
+	require.False(t, judge("Write", map[string]any{"file_path": filepath.Join(project, "notes"), "content": "x"}).Reason("changes_asking").IsZero())
+	// A search in one folder can be allowed for good, and one in another is asked.
+	elsewhere := filepath.Dir(project)
+	s.allowAlways(judge("Grep", map[string]any{"pattern": "x", "path": elsewhere}))
+	require.Equal(t, approval.Allow, judge("Grep", map[string]any{"pattern": "y", "path": elsewhere}).Outcome)
+	require.Equal(t, approval.Ask, judge("Grep", map[string]any{"pattern": "y", "path": "/etc"}).Outcome)
+	require.Equal(t, approval.Ask, judge("Grep", map[string]any{"pattern": "y", "path": elsewhere, "glob": ".env"}).Outcome)
 }
 
 // judgeEvent judges the request of a hook.

@@ -271,7 +271,12 @@ func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 		v.addReason("call_unlisted", "tool", f.Tool)
 	}
 	if f.ByAgent {
-		if what := facts.Rewires(f.Declared, f.Args, f.Capability == "fs:read", e.Own); what != "" {
+		reads := f.Capability == "fs:read"
+		what := facts.Rewires(f.Declared, f.Args, reads, e.Own)
+		for _, leads := range slices.Sorted(maps.Values(v.q.links.to)) {
+			what = cmp.Or(what, facts.RewiresFile(leads, reads, e.Own))
+		}
+		if what != "" {
 			v.setHardAsk(byRewiring)
 			v.addReason("changes_asking", "what", what)
 		}
