@@ -139,7 +139,7 @@ func TestHookAnswers(t *testing.T) {
 	event := hookEvent(t, "claude-code-bash")
 	code, out, errs := h.hook(event, "claude-code").end()
 	require.Zero(t, code, errs)
-	require.Regexp(t, `^\{"hookSpecificOutput":\{"hookEventName":"PreToolUse","permissionDecision":"allow","permissionDecisionReason":"request [0-9a-f]{8}: allowed by a rule"\}\}\n$`, out)
+	require.Regexp(t, `^\{"hookSpecificOutput":\{"hookEventName":"PreToolUse","permissionDecision":"allow","permissionDecisionReason":"request [0-9a-f]{8}: allowed by a rule or a grant"\}\}\n$`, out)
 	// What changes who is asked is asked each time, although its table allows it.
 	wires := bytes.Replace(event, []byte("npm test -- --run"), []byte("echo alias >> ~/.bashrc"), 1)
 	r := h.hook(wires, "claude-code")

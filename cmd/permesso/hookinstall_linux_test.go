@@ -140,6 +140,19 @@ func TestHookUninstallRestores(t *testing.T) {
 }
 
 // A backup never has the hook.
+// What switches the hook off is named at once.
+func TestHookInstallWarns(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	run := hookCommand(t, home)
+	file := filepath.Join(home, ".claude/settings.json")
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+	require.NoError(t, os.WriteFile(file, []byte(`{"disableAllHooks":true}`), 0o600))
+	out, err := run("install", "claude-code", "--yes")
+	require.NoError(t, err)
+	require.Contains(t, out, "permesso: warning: "+file+" switches hooks off: disableAllHooks\nhint: remove it from the file")
+}
+
 func TestHookInstallBackup(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()

@@ -264,6 +264,9 @@ func (h Hook) unanswered(ctx context.Context, id string, err error) error {
 	if silence, ok := errors.AsType[*client.Silence](err); ok {
 		return fmt.Errorf("no answer from the gate: %s", silence.Tried)
 	}
+	if errors.Is(err, client.ErrIDConflict) {
+		return fmt.Errorf("request %s was asked before with another time-out", short)
+	}
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return fmt.Errorf("interrupted before request %s was decided", short)
 	}
@@ -282,7 +285,7 @@ func (c Call) verdict(id string, resp *approval.Response) (Verdict, error) {
 	if resp.Execution != approval.ExecutionAgent {
 		return Verdict{}, fmt.Errorf("request %s was approved for the host to run, not for the agent", short)
 	}
-	v := Verdict{Call: c, Reason: "request " + short + ": allowed by a rule", Edited: c.edits > 0}
+	v := Verdict{Call: c, Reason: "request " + short + ": allowed by a rule or a grant", Edited: c.edits > 0}
 	if by := resp.Decision.By; by != nil {
 		v.Reason, v.person = "request "+short+": approved by "+oneLine(*by), true
 	}

@@ -86,8 +86,15 @@ func checkText(lines []check.Line) string {
 	return out.String()
 }
 
-// warnOld says that nothing can be promised for the installed version, if one is found.
-func (h *hookCommand) warnOld(ctx context.Context, a hook.Agent) {
+// warn says which files switch the hook off here, and that nothing can be promised for the installed version, if one is found.
+func (h *hookCommand) warn(ctx context.Context, a hook.Agent) {
+	if place, err := h.place(); err == nil {
+		for _, l := range place.Standing(a).Lines(a) {
+			if l.Of == "off" && l.Severity != check.Info {
+				h.PrintIssue("permesso: warning: ", console.Fail(console.ExitOK, console.HookHint(a.Name, l), "%s", l.What))
+			}
+		}
+	}
 	program, err := check.Find(a, "")
 	if err != nil {
 		return

@@ -214,7 +214,7 @@ func (s *hookSettings) change(ctx context.Context, a hook.Agent) error {
 		said += "; no backup: without the hook the file is not needed"
 	}
 	if !s.removes {
-		s.warnOld(ctx, a)
+		s.warn(ctx, a)
 		if advice = a.Advice(s.scope()); hook.Wait(s.wait) == hook.Defer {
 			advice = console.Hints("start the agent by permesso hook run -- claude -p PROMPT: a call of one that is started otherwise waits as with --wait hold", advice)
 		}
