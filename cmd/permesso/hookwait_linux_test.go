@@ -201,6 +201,34 @@ func TestHookAnswersOneCall(t *testing.T) {
 	}
 }
 
+// What a person has written in the place of a call that was handed back is the end of it, too: given once.
+func TestHookHandsBackAnEdit(t *testing.T) {
+	t.Parallel()
+	h := newRig(t, "default", editConfig)
+	h.serve().awaitLog(`"serving"`)
+	event := hookEvent(t, "codex-shell")
+	call := func() (code int, out, errs string) {
+		event = bytes.Replace(event, []byte(`"tool_use_id":"`), []byte(`"tool_use_id":"x`), 1)
+		return h.hook(event, "codex", "--wait", "hand-back").end()
+	}
+	code, out, errs := call()
+	requireDenied(t, code, out, errs)
+	first := h.awaitOnePending()
+	h.mustRun("change", "--run", first, "cargo clean")
+	code, out, errs = call()
+	requireDenied(t, code, out, errs)
+	second := h.awaitOtherPending(first)
+	require.Contains(t, errs, "asked, number "+approval.ShortID(second))
+	h.mustRun("approve", second)
+	code, out, errs = call()
+	require.Zero(t, code, errs)
+	require.Contains(t, out, `"updatedInput":{"command":"cargo clean"}`)
+	code, out, errs = call()
+	requireDenied(t, code, out, errs)
+	require.Contains(t, errs, "asked, number ")
+	require.NotContains(t, errs, approval.ShortID(second))
+}
+
 // awaitInFlight waits until so many hooks have asked: the second one of a call reads the file of the first.
 func (h *rig) awaitInFlight(n int) {
 	h.t.Helper()
