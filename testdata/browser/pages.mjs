@@ -16,11 +16,11 @@ async function open(scene, page, base, workspace, request) {
 /** The values of CSS properties of an element, or of its pseudo-element. */
 const css = (locator, property, pseudo) => locator.evaluate((e, [name, p]) => getComputedStyle(e, p).getPropertyValue(name), [property, pseudo])
 
-/** Asserts that an element is completely in the window. */
+/** Asserts that an element is completely in the window. It is found and measured at once: a message of the server may replace it. */
 async function inView(page, selector, why) {
-  const box = await page.locator(selector).boundingBox()
+  const box = await page.evaluate((s) => document.querySelector(s)?.getBoundingClientRect().toJSON() ?? null, selector)
   const { height } = page.viewportSize()
-  assert.ok(box && box.y >= 0 && box.y + box.height <= height, `${why}: ${selector} is at ${JSON.stringify(box)} in a window of ${height}`)
+  assert.ok(box && box.height > 0 && box.y >= 0 && box.y + box.height <= height, `${why}: ${selector} is at ${JSON.stringify(box)} in a window of ${height}`)
 }
 
 /** Checks the page as it is now for everybody: axe, its width, and its colors in the dark. */
