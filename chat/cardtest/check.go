@@ -492,7 +492,12 @@ func (r *reader) remark(line int) bool {
 
 // compared reads a text in a comparison: its own lines, and those that stay, among lines of the other text.
 func (r *reader) compared(line int, v *value, f field, own, other string) bool {
-	want := strings.Split(v.text, "\n")
+	_, ok := r.lines(line, strings.Split(v.text, "\n"), v, f, own, other)
+	return ok
+}
+
+// lines reads the lines of a comparison up to its end.
+func (r *reader) lines(line int, want []string, v *value, f field, own, other string) (end int, ok bool) {
 	for ; line < len(r.page); line++ {
 		if after(r.page[line], other) >= 0 {
 			continue
@@ -502,16 +507,16 @@ func (r *reader) compared(line int, v *value, f field, own, other string) bool {
 			break
 		}
 		if len(want) == 0 {
-			return false
+			return line, false
 		}
 		f.text, f.part, f.all = want[0], true, v.text
 		p, ok := r.text(place{line, at, "\x00"}, f, 0)
 		if !ok || !r.atEnd(p) {
-			return false
+			return line, false
 		}
 		want = want[1:]
 	}
-	return len(want) == 0
+	return line, len(want) == 0
 }
 
 // file reads a text as what becomes of a file: added lines, and lines that stay, among lines that are removed.
@@ -521,27 +526,10 @@ func (r *reader) file(line int, v *value, f field) bool {
 	if v.text == "" {
 		want = nil
 	}
-	for ; line < len(r.page); line++ {
-		if after(r.page[line], "- │ ") >= 0 {
-			continue
-		}
-		at := max(after(r.page[line], "+ │ "), after(r.page[line], "  │ "))
-		if at < 0 {
-			break
-		}
-		if len(want) == 0 {
-			return false
-		}
-		f.text, f.part, f.all = want[0], true, v.text
-		p, ok := r.text(place{line, at, "\x00"}, f, 0)
-		if !ok || !r.atEnd(p) {
-			return false
-		}
-		want = want[1:]
-	}
+	line, ok := r.lines(line, want, v, f, "+ │ ", "- │ ")
 	remark := func(s string) bool { return line < len(r.page) && after(r.page[line], s) >= 0 }
 	if empty := remark("(the file is then empty)"); v.text == "" || empty {
-		return v.text == "" && empty
+		return ok && v.text == "" && empty
 	}
-	return len(want) == 0 && broken != remark("(no line break at the end)")
+	return ok && broken != remark("(no line break at the end)")
 }

@@ -22,10 +22,7 @@ func ACP(c *console.Console, locate Locate) *cobra.Command {
 		Use: "acp -- AGENT [ARGUMENT]...", Short: "Ask where an agent in an editor asks for permission (Agent Client Protocol)",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, argv []string) error {
-			if err := h.gate(&w); err != nil {
-				return err
-			}
-			g, err := w.connect(h.program)
+			g, err := h.gate(&w)
 			if err != nil {
 				return err
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
+	"github.com/permesso-dev/permesso/ipc/client"
 	"github.com/permesso-dev/permesso/ipc/hook"
 )
 
@@ -51,10 +52,7 @@ func (h *hookCommand) ask() *cobra.Command {
 				return h.answer(hook.Hook{Agent: agent, Timeout: w.timeout, Check: dir}.Run(ctx, h.In))
 			}
 			x := hook.Hook{Agent: agent, Timeout: w.timeout, Wait: hook.Wait(wait), State: h.state()}
-			if err = h.gate(&w); err == nil {
-				x.Gate, err = w.connect(h.program)
-			}
-			if err != nil {
+			if x.Gate, err = h.gate(&w); err != nil {
 				return h.answer(x.Refuse(ctx, h.In, withHint(err)))
 			}
 			if x.Wait == hook.Defer && h.Env(hook.Deferring) == "" {
@@ -86,16 +84,15 @@ func (h *hookCommand) state() string {
 	return filepath.Join(dir, "permesso-hooks")
 }
 
-// gate names the folders of this user's daemon, unless flags or the environment name a gate, or the folders of a sandbox are
-// here.
-func (h *hookCommand) gate(w *endpoint) (err error) {
-	if _, err := os.Stat(w.requests); err == nil {
-		return nil
+// gate is that of this user's daemon, unless flags or the environment name one, or the folders of a sandbox are here.
+func (h *hookCommand) gate(w *endpoint) (g client.Client, err error) {
+	_, none := os.Stat(w.requests)
+	if none != nil && h.locate != nil && !w.folders && h.Env("PERMESSO_URL") == "" && h.Env("PERMESSO_REQUESTS") == "" {
+		if w.requests, w.responses, err = h.locate(h.workspace); err != nil {
+			return nil, err
+		}
 	}
-	if h.locate != nil && !w.folders && h.Env("PERMESSO_URL") == "" && h.Env("PERMESSO_REQUESTS") == "" {
-		w.requests, w.responses, err = h.locate(h.workspace)
-	}
-	return err
+	return w.connect(h.program)
 }
 
 func (h *hookCommand) workspaceFlag(c *cobra.Command) {

@@ -29,10 +29,7 @@ func (h *hookCommand) run() *cobra.Command {
 		Use: "run -- claude -p PROMPT [ARGUMENT]...", Short: "Run Claude Code without it waiting for a person: it ends, and goes on after the decision",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, argv []string) error {
-			if err := h.gate(&w); err != nil {
-				return err
-			}
-			g, err := w.connect(h.program)
+			g, err := h.gate(&w)
 			if err != nil {
 				return err
 			}

@@ -46,12 +46,14 @@ var maySync = map[string]string{
 	"ipc/layout.go makeFolders": "a folder must exist before a commit puts a file there",
 
 	// what other processes write, too, or replay must not undo
-	"ipc/pause.go Resume":                                      "a pause that has ended must stay ended",
-	"ipc/pause.go createEmpty":                                 "a pause on a full disk",
-	"ipc/health.go syncDir":                                    "save",
-	"ipc/write.go save":                                        "revocations, keys, redeemed receipts, pauses; a decision without the lease; documents too large for the journal",
-	"ipc/write.go put":                                         "the same",
-	"chat/email/oauth/source.go save":                          "the server may have replaced the refresh token",
+	"ipc/pause.go Resume":             "a pause that has ended must stay ended",
+	"ipc/pause.go createEmpty":        "a pause on a full disk",
+	"ipc/health.go syncDir":           "save",
+	"ipc/write.go save":               "revocations, keys, redeemed receipts, pauses; a decision without the lease; documents too large for the journal",
+	"ipc/write.go put":                "the same",
+	"chat/email/oauth/source.go save": "the server may have replaced the refresh token",
+
+	// of hooks, on the agent's side
 	"cmd/permesso/internal/agent/hookinstall.go writeSettings": "settings of a person",
 	"ipc/hook/calls.go give":                                   "once for each call that is deferred or handed back",
 	"ipc/client/client.go put":                                 "a client of an agent: its requests are not in HOME's journal",
