@@ -3,9 +3,11 @@ package watcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,16 +55,102 @@ func TestAwait(t *testing.T) {
 			})
 		}},
 	}
+	var shared Shared
+	lasting := Shared{Idle: time.Minute}
 	for _, tt := range tests {
 		t.Run(tt.why, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "responses", "a.json")
-			ctx, cancel := context.WithTimeout(t.Context(), timeout)
-			defer cancel()
-			tt.do(t, path)
-			require.NoError(t, Await(ctx, path, exists(path)))
-			require.FileExists(t, path)
+			for _, s := range []*Shared{nil, &shared, &lasting} {
+				path := filepath.Join(t.TempDir(), "responses", "a.json")
+				ctx, cancel := context.WithTimeout(t.Context(), timeout)
+				defer cancel()
+				tt.do(t, path)
+				require.NoError(t, s.Await(ctx, path, exists(path)))
+				require.FileExists(t, path)
+			}
 		})
 	}
+	require.Empty(t, shared.waiting)
+	require.Empty(t, lasting.waiting)
+	lasting.close()
+}
+
+// Many wait with one instance, and each is told of its own file at once: before the first timer.
+func TestShared(t *testing.T) {
+	s := Shared{Idle: 300 * time.Millisecond}
+	dir := t.TempDir()
+	var all sync.WaitGroup
+	looks := make([]atomic.Int64, 200)
+	began := make(chan struct{}, len(looks))
+	for i := range looks {
+		all.Go(func() {
+			path := filepath.Join(dir, fmt.Sprint(i))
+			require.NoError(t, s.Await(t.Context(), path, func() (bool, error) {
+				if looks[i].Add(1) == 1 {
+					began <- struct{}{}
+				}
+				return exists(path)()
+			}))
+		})
+	}
+	for range looks {
+		<-began
+	}
+	s.mu.Lock()
+	waiting := len(s.waiting)
+	s.mu.Unlock()
+	require.Len(t, looks, waiting, "with one instance")
+	for i := range looks {
+		write(t, dir, fmt.Sprint(i))
+	}
+	all.Wait()
+	require.Empty(t, s.waiting)
+	require.NotNil(t, s.src, "the next one needs no other instance")
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.src == nil
+	}, timeout, time.Millisecond, "not for ever")
+}
+
+// Each that waits looks when something happens to its file or its folder, and at every error; none looks at another's. One
+// that waits keeps the instance.
+func TestSharedEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		src, _ := f.open()
+		var closed atomic.Bool
+		src.close = func() error { closed.Store(true); close(f.events); return nil }
+		s := Shared{src: src, waiting: map[*waiting]struct{}{}}
+		go s.tell(src)
+		ctx, cancel := context.WithCancel(t.Context())
+		var looks [2]atomic.Int64
+		var all sync.WaitGroup
+		for i, path := range []string{"/responses/a", "/responses/b"} {
+			all.Go(func() {
+				require.ErrorIs(t, s.Await(ctx, path, func() (bool, error) { looks[i].Add(1); return false, nil }), context.Canceled)
+			})
+		}
+		tell := func(why string, a, b int64, do func()) {
+			synctest.Wait()
+			a, b = a+looks[0].Load(), b+looks[1].Load()
+			do()
+			synctest.Wait()
+			require.Equal(t, []int64{a, b}, []int64{looks[0].Load(), looks[1].Load()}, why)
+		}
+		event := func(name string) func() {
+			return func() { f.events <- fsnotify.Event{Name: name, Op: fsnotify.Create} }
+		}
+		tell("its file", 1, 0, event("/responses/a"))
+		tell("a file of none", 0, 0, event("/responses/c"))
+		tell("the folder", 1, 1, event("/responses"))
+		tell("events were lost", 1, 1, func() { f.errors <- fsnotify.ErrEventOverflow })
+		s.close()
+		require.False(t, closed.Load(), "two wait")
+		cancel()
+		all.Wait()
+		time.Sleep(time.Second) // of the bubble: after Idle
+		require.True(t, closed.Load())
+	})
 }
 
 // soon calls f when Await has probably started. The test is correct in any order.

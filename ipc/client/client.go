@@ -67,6 +67,17 @@ type Files struct {
 	// Silent is called once by a call that waits, if no daemon takes what was written: see
 	// Silence. nil: it is not told.
 	Silent func(tried string)
+	// Unsynced is for a caller whose own work ends with the machine, and that asks again then:
+	// a power cut may take a request that no daemon has taken.
+	Unsynced bool
+
+	watch *watcher.Shared
+}
+
+// Shared returns Files whose callers wait with one inotify instance, for a program with many of them.
+func (f Files) Shared() Files {
+	f.watch = &watcher.Shared{Idle: time.Minute}
+	return f
 }
 
 // NewID is a fresh request id: 128 random bits.
@@ -132,7 +143,10 @@ func (f Files) put(name string, b []byte) error {
 	if err == nil {
 		_, err = file.Write(b)
 	}
-	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+	if err == nil && !f.Unsynced {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
 		err = os.Rename(temp, filepath.Join(f.Requests, name))
 	}
 	if err != nil {
@@ -210,7 +224,7 @@ func (f Files) read(id string) (resp *approval.Response, exists bool, err error)
 // await waits until ready, which looks for what belongs to a request.
 func (f Files) await(ctx context.Context, id string, ready func() (bool, error)) error {
 	began, told := time.Now(), f.Silent == nil
-	err := watcher.Await(ctx, f.response(id), func() (bool, error) {
+	err := f.watch.Await(ctx, f.response(id), func() (bool, error) {
 		ok, err := ready()
 		if !ok && err == nil && !told && time.Since(began) >= patience {
 			if tried := f.untaken(id); tried != "" {
@@ -289,6 +303,19 @@ func (f Files) CancelBecause(ctx context.Context, a Submitted, reason string) (a
 		return "", ErrNotFound
 	}
 	return resp.Status, nil
+}
+
+// Look says what is known of a request: not whom it waits for, which is in neither folder.
+func (f Files) Look(_ context.Context, a Submitted) (View, error) {
+	if err := checkID(a.ID); err != nil {
+		return View{}, err
+	}
+	resp, _, err := f.read(a.ID)
+	if err == nil && resp != nil && a.RequestSHA256 != "" && resp.RequestSHA256 != a.RequestSHA256 {
+		err = ErrIDConflict
+	}
+	_, gone := os.Lstat(f.request(a.ID + docSuffix))
+	return View{Response: resp, Untaken: resp == nil && gone == nil}, err
 }
 
 // Cancel implements Client.

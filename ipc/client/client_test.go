@@ -121,6 +121,21 @@ func TestFilesTellSilence(t *testing.T) {
 	require.Equal(t, "there is no folder "+f.Responses, silence.Tried)
 }
 
+// Until a daemon takes a request, a look says that none has.
+func TestFilesLook(t *testing.T) {
+	f := Files{Requests: t.TempDir(), Responses: t.TempDir()}
+	s, err := f.Ask(t.Context(), approval.Request{ToolName: "x"})
+	require.NoError(t, err)
+	look := func() View {
+		v, err := f.Look(t.Context(), s)
+		require.NoError(t, err)
+		return v
+	}
+	require.Equal(t, View{Untaken: true}, look())
+	require.NoError(t, os.Rename(filepath.Join(f.Requests, s.ID+".json"), filepath.Join(f.Requests, "taken")))
+	require.Equal(t, View{}, look())
+}
+
 // mute accepts connections and never answers.
 func mute(t *testing.T) (address string) {
 	t.Helper()

@@ -30,10 +30,18 @@ type Client interface {
 // Submitted is a submitted request. Only its ID is needed to wait for it. The digests, in
 // hex, and the tool check its end; "": unknown.
 type Submitted struct {
-	ID            string // 16 to 64 hex digits, or a UUID
-	RequestSHA256 string // of the bytes in the folder
-	ArgsSHA256    string // of request_data
-	Tool          string
+	ID            string `json:"id"`             // 16 to 64 hex digits, or a UUID
+	RequestSHA256 string `json:"request_sha256"` // of the bytes in the folder
+	ArgsSHA256    string `json:"args_sha256"`    // of request_data
+	Tool          string `json:"tool"`
+}
+
+// View is what is known of a request at a time. In a folder that is only its end, and whether it was taken.
+type View struct {
+	Untaken   bool               // it is in the folder, and no daemon has taken it
+	Response  *approval.Response // nil: it has not ended
+	Until     time.Time          // the time until which it waits for a decision; zero: not known
+	Approvers []string           // the names of those who may decide; nil: not known
 }
 
 // Errors of a gate, or of the connection to it.

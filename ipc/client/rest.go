@@ -185,6 +185,30 @@ func (r *REST) Await(ctx context.Context, a Submitted) (*approval.Response, erro
 	}
 }
 
+// Look says what is known of a request.
+func (r *REST) Look(ctx context.Context, a Submitted) (View, error) {
+	id, err := plainID(a.ID)
+	if err != nil {
+		return View{}, err
+	}
+	a.ID = id
+	v, err := r.call(ctx, call{method: http.MethodGet, path: approvalsPath + "/" + idPrefix + id})
+	if err == nil {
+		err = v.checkMatches(a)
+	}
+	if err != nil {
+		return View{}, fmt.Errorf("look for %s: %w", id, err)
+	}
+	look := View{Approvers: v.Approvers}
+	if v.Outcome != nil {
+		look.Response = v.response(id)
+	}
+	if v.ExpiresAt != nil {
+		look.Until = time.Unix(*v.ExpiresAt, 0)
+	}
+	return look, nil
+}
+
 // pollTime is how long the gate may wait for an end before it answers.
 func pollTime(ctx context.Context) time.Duration {
 	if end, ok := ctx.Deadline(); ok {
@@ -468,6 +492,9 @@ type view struct {
 	Outcome          *approval.Status           `json:"outcome"` // null until the end
 	Execution        *string                    `json:"execution"`
 	Auto             bool                       `json:"auto"`
+	ExpiresAt        *int64                     `json:"expires_at"`
+	Approvers        []string                   `json:"approvers"`
+	Log              *approval.LogHead          `json:"log"`
 	Decision         *approval.ResponseDecision `json:"decision"`
 	Result           approval.Raw               `json:"result"`
 	Error            *string                    `json:"error"`
@@ -535,6 +562,7 @@ func (v *view) response(id string) *approval.Response {
 	if v.Execution != nil && *v.Execution == approval.ExecutionAgent {
 		r.Execution = approval.ExecutionAgent
 	}
+	r.Log = v.Log
 	if v.Receipt != nil {
 		r.RequestSHA256 = receiptLines(*v.Receipt)["request_sha256"]
 	}
