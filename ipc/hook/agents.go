@@ -175,7 +175,7 @@ func codexPreTool(v Verdict) []byte {
 	if !ok {
 		panic("an edited call without a command") // exit 2
 	}
-	input := fieldsOf([]codec.Field{command})
+	input := codec.Object([]codec.Field{command})
 	return specific(claudeDecision{Event: v.Call.Event, Verdict: "allow", Reason: v.Reason, Input: input})
 }
 

@@ -2,8 +2,6 @@ package hook
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"path"
@@ -43,6 +41,15 @@ func parse(event []byte) (Call, error) {
 	return c, nil
 }
 
+// parseWith reads what an event of an agent has besides, too.
+func parseWith(event []byte, more any) (Call, error) {
+	c, err := parse(event)
+	if err == nil {
+		err = codec.DecodeOuter(event, more)
+	}
+	return c, err
+}
+
 // id is the same for the same call: two hooks for one call ask once. Without an id of the call it is that of the event.
 func (c Call) id(agent string) string {
 	last := []byte(c.UseID)
@@ -57,19 +64,14 @@ func (c Call) same(agent string) string {
 	return digest([]byte("same"), []byte(agent), []byte(c.Session), []byte(c.AgentID), []byte(c.Folder), []byte(c.Tool), c.Input)
 }
 
-func digest(parts ...[]byte) string {
-	h := sha256.New()
-	for _, part := range parts {
-		fmt.Fprintf(h, "%d:%s", len(part), part)
-	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
-}
+func digest(parts ...[]byte) string { return approval.DigestAll(parts...)[:32] }
 
 const (
 	otherTool   = "other-call" // for a name that no tool can have
 	maxSession  = 128          // bytes; see approval.Request
 	maxTitle    = 300
 	maxSubagent = 64
+	maxClient   = 64
 )
 
 // shape is what is known of a tool of an agent, so that a rule can tell where it works.
@@ -125,6 +127,16 @@ func (c Call) request(a Agent, hold time.Duration) (approval.Request, error) {
 	return r, nil
 }
 
+// PermissionPrompt is a call of a tool of Claude Code's as the gate judges it, for its --permission-prompt-tool. client is
+// what the program that sends it calls itself, folder is where Claude Code works; "": not known.
+func PermissionPrompt(client, tool string, input approval.Raw, folder string) (approval.Request, error) {
+	a, _ := AgentNamed("claude-code")
+	c := Call{Tool: tool, Input: input, Folder: folder}
+	r, err := c.request(a, 0)
+	r.RequestID, r.Title = "", c.title(cmp.Or(clip(client, maxClient), a.Name))
+	return r, err
+}
+
 // add returns the arguments with what the hook adds. None of the agent's own may have such a name: a rule would take it
 // for ours.
 func (c Call) add(data approval.Raw, s shape) (approval.Raw, error) {
@@ -166,7 +178,7 @@ func (c Call) add(data approval.Raw, s shape) (approval.Raw, error) {
 		}
 		fields = append(fields, codec.Field{Name: name, Value: b})
 	}
-	return fieldsOf(fields), nil
+	return codec.Object(fields), nil
 }
 
 // inFolder is a path as the call would look for it. It is not cleaned: a rule sees where links lead.
@@ -295,7 +307,12 @@ func texts(fields []codec.Field, name string) (all []string, err error) {
 }
 
 // title is the agent's prose: who calls, and where.
-func (c Call) title(agent string) string { return clip(oneLine(agent+" in "+c.Folder), maxTitle) }
+func (c Call) title(agent string) string {
+	if c.Folder != "" {
+		agent += " in " + c.Folder
+	}
+	return clip(oneLine(agent), maxTitle)
+}
 
 // oneLine keeps a text from being anything else than a line of text to who reads it.
 func oneLine(s string) string {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/permesso-dev/permesso/approval"
 )
 
 func callOf(t *testing.T, agent, tool, input string, more ...string) (Agent, Call) {
@@ -81,4 +83,18 @@ func TestSubagentAndServer(t *testing.T) {
 	want := `{"to":"ann@example.org","mcp_server":{"name":"mail","source":"project"}}`
 	require.Equal(t, []byte(want), []byte(r.RequestData))
 	require.Equal(t, "claude-code in /home/ann/site", r.Title)
+}
+
+// A call that comes by another way than a hook is titled with what its client calls itself.
+func TestRequestNamesTheClient(t *testing.T) {
+	for _, row := range []struct{ client, folder, want string }{
+		{"", "/home/ann", "claude-code in /home/ann"},
+		{"my\nIDE", "/home/ann", "my IDE in /home/ann"},
+		{"my IDE", "", "my IDE"},
+		{strings.Repeat("x", 999), "/home/ann", strings.Repeat("x", 64) + " in /home/ann"},
+	} {
+		r, err := PermissionPrompt(row.client, "ExitPlanMode", approval.Raw(`{}`), row.folder)
+		require.NoError(t, err)
+		require.Equal(t, row.want, r.Title)
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/ipc/wholefile"
 )
 
 // calls is the folder in which the hooks of one user find each other. It holds nothing that approves: without it calls are
@@ -32,12 +33,14 @@ func (k calls) sole(same string, r *approval.Request) (other string, release fun
 	release = func() {}
 	id := r.RequestID
 	asks := fmt.Sprintf("%s %10d", id, r.ExpiresInSec)
-	f, err := k.open(flying, same, os.O_RDWR|os.O_CREATE)
+	if k.makeFolder(flying) != nil {
+		return "", release
+	}
+	f, err := os.OpenFile(k.name(flying, same), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return "", release
 	}
-	locked, err := lock(f)
-	if err == nil && locked {
+	if wholefile.TryLock(f, true) == nil {
 		if _, err := f.WriteAt([]byte(asks), 0); err == nil {
 			return "", func() {
 				_ = os.Remove(f.Name())
@@ -68,16 +71,10 @@ var errGiven = errors.New("was given to another call, which may have run")
 // give gives the end of a request to one call, and to no other: what was approved once is not run again by an agent that
 // repeats it, or is started again. to is the same for the hooks of the call, which get it within oneCall.
 func (k calls) give(id, to string) error {
-	f, err := k.open(given, id+"."+rand.Text(), os.O_WRONLY|os.O_CREATE|os.O_EXCL)
-	if err != nil {
+	if err := k.makeFolder(given); err != nil {
 		return err
 	}
-	defer os.Remove(f.Name())
-	_, err = f.WriteString(to)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	err = os.Link(f.Name(), k.name(given, id)) // it is there with its text, or not at all
+	err := wholefile.Create(k.name(given, id), []byte(to)) // a power cut must not let it be given again
 	if errors.Is(err, fs.ErrExist) {
 		b, err := os.ReadFile(k.name(given, id))
 		info, err2 := os.Stat(k.name(given, id))
@@ -86,14 +83,7 @@ func (k calls) give(id, to string) error {
 		}
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(f.Name())) // a power cut must not let it be given again
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return err
 }
 
 // isGiven reports whether a call has got the end of a request.
@@ -104,12 +94,10 @@ func (k calls) isGiven(id string) bool {
 
 // note keeps the request of a call for who waits for it.
 func (k calls) note(call, id string) error {
-	f, err := k.open(handed, call, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
-	if err != nil {
+	if err := k.makeFolder(handed); err != nil {
 		return err
 	}
-	_, err = f.WriteString(id)
-	return errors.Join(err, f.Close())
+	return wholefile.Put(k.name(handed, call), []byte(id))
 }
 
 // noted is what note has kept, "" if nothing.
@@ -123,19 +111,14 @@ func (k calls) noted(call string) string {
 
 func (k calls) name(kind, name string) string { return filepath.Join(string(k), kind, name) }
 
-func (k calls) open(kind, name string, flag int) (*os.File, error) {
+func (k calls) makeFolder(kind string) error {
 	if k == "" {
-		return nil, errors.New("there is no folder for what waits: set XDG_STATE_HOME or HOME")
+		return errors.New("there is no folder for what waits: set XDG_STATE_HOME or HOME")
 	}
-	dir := filepath.Join(string(k), kind)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+	if err := os.MkdirAll(k.name(kind, ""), 0o700); err != nil {
+		return fmt.Errorf("the folder for what waits: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, name), flag, 0o600)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("the folder for what waits: %w", err)
-	}
-	return f, err
+	return nil
 }
 
 // prune removes what is older than any response, which is kept for a year at most.

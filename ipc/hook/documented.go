@@ -58,11 +58,8 @@ func copilotEvent(event []byte) (Call, error) {
 		Result  approval.Raw `json:"toolResult"`
 		Error   approval.Raw `json:"error"`
 	}
-	c, err := parse(event)
+	c, err := parseWith(event, &e)
 	if err != nil {
-		return c, err
-	}
-	if err := codec.DecodeOuter(event, &e); err != nil {
 		return c, err
 	}
 	c.Input = unquoted(c.Input)
@@ -142,15 +139,12 @@ func copilotDeny(c Call, reason string) ([]byte, int) {
 
 // vscodeEvent is Claude Code's form. In the documents of some months the members that all events have are in camel case.
 func vscodeEvent(event []byte) (Call, error) {
-	c, err := parse(event)
-	if err != nil {
-		return c, err
-	}
 	var camel struct {
 		Event   string `json:"hookEventName"`
 		Session string `json:"sessionId"`
 	}
-	if err := codec.DecodeOuter(event, &camel); err != nil {
+	c, err := parseWith(event, &camel)
+	if err != nil {
 		return c, err
 	}
 	if c.Event != "" && camel.Event != "" && c.Event != camel.Event {
@@ -168,15 +162,12 @@ const (
 
 func cursorEvent(event []byte) (Call, error) {
 	event = bytes.TrimPrefix(event, []byte("\xef\xbb\xbf")) // on some systems it begins with the mark of UTF-8
-	c, err := parse(event)
-	if err != nil {
-		return c, err
-	}
 	var e struct {
 		Conversation string   `json:"conversation_id"`
 		Roots        []string `json:"workspace_roots"`
 	}
-	if err := codec.DecodeOuter(event, &e); err != nil {
+	c, err := parseWith(event, &e)
+	if err != nil {
 		return c, err
 	}
 	c.Session = cmp.Or(c.Session, e.Conversation)
@@ -202,7 +193,7 @@ func members(event []byte, names ...string) approval.Raw {
 			some = append(some, f)
 		}
 	}
-	return fieldsOf(some)
+	return codec.Object(some)
 }
 
 type cursorPermission struct {

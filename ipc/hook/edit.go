@@ -35,7 +35,7 @@ func (c Call) edited(a Agent, r approval.Request, resp *approval.Response) (next
 		}
 	}
 	next = c
-	next.Input, next.edits, next.before = fieldsOf(fields), c.edits+1, r.RequestID
+	next.Input, next.edits, next.before = codec.Object(fields), c.edits+1, r.RequestID
 	next.UseID = c.UseID + "/" + strconv.Itoa(next.edits) + "/" + r.RequestID
 	return next, true, nil
 }

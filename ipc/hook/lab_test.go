@@ -70,9 +70,11 @@ func TestLabTables(t *testing.T) {
 	r, document := readLab(t)
 	require.Equal(t, r.Cells, labTable(t, r, document, "cells"))
 	trials := labTable(t, r, document, "trials")
-	for row, cells := range labTable(t, r, document, "exchanges") {
-		require.NotContains(t, trials, row)
-		trials[row] = cells
+	for _, mark := range []string{"exchanges", "mcp"} {
+		for row, cells := range labTable(t, r, document, mark) {
+			require.NotContains(t, trials, row)
+			trials[row] = cells
+		}
 	}
 	require.Equal(t, r.Trials, trials)
 }

@@ -2,7 +2,6 @@ package hook
 
 import (
 	"bytes"
-	"cmp"
 	_ "embed" // the plugin for opencode
 	"encoding/json"
 	"errors"
@@ -16,31 +15,29 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/ipc/agentconf"
 )
 
 // Scope is whose settings a hook stands in.
-type Scope string
+type Scope = agentconf.Scope
 
-// The scopes. Managed is the system's, which neither a project nor the user switches off.
+// The scopes.
 const (
-	User    Scope = "user"
-	Project Scope = "project"
-	Managed Scope = "managed"
+	User    = agentconf.User
+	Project = agentconf.Project
+	Managed = agentconf.Managed
 )
 
 // settings is where and how an agent keeps its hooks.
 type settings struct {
-	variable string         // that names the user's folder instead
-	below    string         // the folder in that one
-	folder   string         // below the home or the project
-	project  string         // below the project instead; "": folder
-	file     string         // in that folder
-	managed  string         // the system's file; "": there is none
-	version  bool           // the file needs a version
-	events   []string       // that the hook is for by default
-	permits  []string       // that it is for with --events permission
-	entry    func(Line) any // of one event; nil: the file is whole
-	whole    map[Scope]whole
+	agentconf.Place
+
+	managed string         // the system's file; "": there is none
+	version bool           // the file needs a version
+	events  []string       // that the hook is for by default
+	permits []string       // that it is for with --events permission
+	entry   func(Line) any // of one event; nil: the file is whole
+	whole   map[Scope]whole
 }
 
 // whole is a file that is all ours.
@@ -95,29 +92,32 @@ func (l Line) shellWords() string {
 
 var settingsOf = map[string]settings{
 	"claude-code": {
-		variable: "CLAUDE_CONFIG_DIR", folder: ".claude", file: "settings.json", managed: "/etc/claude-code/managed-settings.json",
-		events: []string{"PreToolUse"}, permits: []string{"PermissionRequest"},
+		Place:   agentconf.Place{Variable: "CLAUDE_CONFIG_DIR", Folder: ".claude", File: "settings.json"},
+		managed: "/etc/claude-code/managed-settings.json",
+		events:  []string{"PreToolUse"}, permits: []string{"PermissionRequest"},
 		entry: func(l Line) any { // no shell, and what breaks blocks
 			return entry{Hooks: []commandEntry{{Type: "command", Command: l.Program, Args: l.Args, Timeout: int64(l.Timeout / time.Second), OnFailure: "block"}}}
 		},
 	},
 	"codex": {
-		whole:    map[Scope]whole{Managed: {requirementsMark, requirements}},
-		variable: "CODEX_HOME", folder: ".codex", file: "hooks.json", managed: "/etc/codex/requirements.toml",
-		events: []string{"PreToolUse"}, permits: []string{"PermissionRequest"},
+		whole:   map[Scope]whole{Managed: {requirementsMark, requirements}},
+		Place:   agentconf.Place{Variable: "CODEX_HOME", Folder: ".codex", File: "hooks.json"},
+		managed: "/etc/codex/requirements.toml",
+		events:  []string{"PreToolUse"}, permits: []string{"PermissionRequest"},
 		entry: func(l Line) any {
 			return entry{Hooks: []commandEntry{{Type: "command", Command: l.shellWords(), Timeout: int64(l.Timeout / time.Second)}}}
 		},
 	},
 	"gemini": {
-		variable: "", folder: ".gemini", file: "settings.json", managed: "/etc/gemini-cli/settings.json",
-		events: []string{"BeforeTool"},
+		Place:   agentconf.Place{Folder: ".gemini", File: "settings.json"},
+		managed: "/etc/gemini-cli/settings.json",
+		events:  []string{"BeforeTool"},
 		entry: func(l Line) any {
 			return entry{Matcher: ".*", Hooks: []commandEntry{{Name: "permesso", Type: "command", Command: l.shellWords(), Timeout: l.Timeout.Milliseconds()}}}
 		},
 	},
 	"copilot": {
-		variable: "COPILOT_HOME", folder: ".copilot", project: ".github", file: "hooks/permesso.json", version: true,
+		Place: agentconf.Place{Variable: "COPILOT_HOME", Folder: ".copilot", Project: ".github", File: "hooks/permesso.json"}, version: true,
 		managed: "/etc/github-copilot/policy.d/permesso.json",
 		events:  []string{copilotTool}, permits: []string{copilotPermission},
 		entry: func(l Line) any {
@@ -125,21 +125,23 @@ var settingsOf = map[string]settings{
 		},
 	},
 	"vscode": {
-		folder: ".copilot", project: ".github", file: "hooks/permesso.json", version: true, // Copilot reads it, too
+		Place: agentconf.Place{Folder: ".copilot", Project: ".github", File: "hooks/permesso.json"}, version: true, // Copilot reads it, too
 		events: []string{"PreToolUse"},
 		entry: func(l Line) any {
 			return flatEntry{Type: "command", Command: l.shellWords(), Timeout: int64(l.Timeout / time.Second)}
 		},
 	},
 	"cursor": {
-		folder: ".cursor", file: "hooks.json", version: true, managed: "/etc/cursor/hooks.json",
+		Place: agentconf.Place{Folder: ".cursor", File: "hooks.json"}, version: true, managed: "/etc/cursor/hooks.json",
 		events: []string{"preToolUse"}, permits: []string{cursorShell, cursorMCP},
 		entry: func(l Line) any {
 			return flatEntry{Command: l.shellWords(), Timeout: int64(l.Timeout / time.Second), FailClosed: true}
 		},
 	},
 	"opencode": {
-		variable: "XDG_CONFIG_HOME", below: "opencode", folder: ".config/opencode", project: ".opencode", file: "plugins/permesso.js",
+		Place: agentconf.Place{
+			Variable: "XDG_CONFIG_HOME", Below: "opencode", Folder: ".config/opencode", Project: ".opencode", File: "plugins/permesso.js",
+		},
 		events: []string{opencodeTool},
 		whole:  map[Scope]whole{User: {pluginMark, plugin}, Project: {pluginMark, plugin}},
 	},
@@ -189,21 +191,13 @@ func (a Agent) Defers(events []string) bool {
 // File is where the hooks of a scope stand. home is the user's folder, project the folder of the project.
 func (a Agent) File(scope Scope, home, project string, env func(string) string) (string, error) {
 	s := settingsOf[a.Name]
-	switch scope {
-	case Managed:
-		if s.managed == "" {
-			return "", fmt.Errorf("%s has no settings of the system for hooks", a.Name)
-		}
-		return s.managed, nil
-	case Project:
-		return filepath.Join(project, cmp.Or(s.project, s.folder), s.file), nil
+	switch {
+	case scope != Managed:
+		return s.Path(scope, home, project, env), nil
+	case s.managed == "":
+		return "", fmt.Errorf("%s has no settings of the system for hooks", a.Name)
 	}
-	if s.variable != "" {
-		if dir := env(s.variable); dir != "" {
-			return filepath.Join(dir, s.below, s.file), nil
-		}
-	}
-	return filepath.Join(home, s.folder, s.file), nil
+	return s.managed, nil
 }
 
 // Advice is what a person has to know about the hook in this scope, "" if it holds as it is.
@@ -352,7 +346,7 @@ func (a Agent) edit(text []byte, others func(event string) []approval.Raw, event
 		}
 		changed = true
 		if len(now) > 0 {
-			kept = append(kept, codec.Field{Name: f.Name, Value: list(now)})
+			kept = append(kept, codec.Field{Name: f.Name, Value: codec.Array(now)})
 		}
 	}
 	if !changed {
@@ -362,73 +356,41 @@ func (a Agent) edit(text []byte, others func(event string) []approval.Raw, event
 	case len(kept) == 0 && at >= 0:
 		doc = slices.Delete(doc, at, at+1)
 	case at >= 0:
-		doc[at].Value = fieldsOf(kept)
+		doc[at].Value = codec.Object(kept)
 	default:
-		doc = append(doc, codec.Field{Name: "hooks", Value: fieldsOf(kept)})
+		doc = append(doc, codec.Field{Name: "hooks", Value: codec.Object(kept)})
 	}
 	if settingsOf[a.Name].version && len(kept) > 0 && !slices.ContainsFunc(doc, func(f codec.Field) bool { return f.Name == versionField }) {
 		doc = slices.Insert(doc, 0, codec.Field{Name: versionField, Value: approval.Raw("1")})
 	}
-	out := fieldsOf(doc)
+	out := codec.Object(doc)
 	if err := out.Indent(jsontext.WithIndent("  ")); err != nil {
 		return nil, err
 	}
 	return append(out, '\n'), nil
 }
 
-// isOurs reports whether an entry has nothing but a hook of ours for this agent.
-func (a Agent) isOurs(item jsontext.Value) bool {
-	var e struct {
-		entry
-		flatEntry
-	}
-	if json.Unmarshal(item, &e) != nil || len(e.Hooks) > 1 {
-		return false
-	}
-	line := e.Bash + " " + e.Command
+// anyEntry is one of any agent.
+type anyEntry struct {
+	entry
+	flatEntry
+}
+
+// lines are the command lines of an entry.
+func (e anyEntry) lines() []string {
+	all := []string{e.Bash + " " + e.Command}
 	for _, h := range e.Hooks {
-		line += " " + h.Command + " " + strings.Join(h.Args, " ")
-	}
-	return a.isOurLine(line)
-}
-
-// runsOurs reports whether a hook of the settings runs ours for this agent.
-func (a Agent) runsOurs(h commandEntry) bool {
-	return a.isOurLine(h.Command + " " + strings.Join(h.Args, " "))
-}
-
-func (a Agent) isOurLine(line string) bool {
-	words := strings.Fields(line)
-	for i, w := range words {
-		if strings.Trim(filepath.Base(w), "'") == "permesso" && len(words) > i+2 && words[i+1] == "hook" && words[i+2] == a.Name {
-			return true
-		}
-	}
-	return false
-}
-
-func list(items []jsontext.Value) approval.Raw {
-	return approval.Raw("[" + string(bytes.Join(bytesOf(items), []byte(","))) + "]")
-}
-
-func bytesOf(items []jsontext.Value) (all [][]byte) {
-	for _, item := range items {
-		all = append(all, item)
+		all = append(all, h.Command+" "+strings.Join(h.Args, " "))
 	}
 	return all
 }
 
-func fieldsOf(fields []codec.Field) approval.Raw {
-	out := []byte{'{'}
-	for i, f := range fields {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		name, err := jsontext.AppendQuote(nil, f.Name)
-		if err != nil {
-			panic(err) // a name that was read is valid UTF-8
-		}
-		out = append(append(append(out, name...), ':'), f.Value...)
-	}
-	return append(out, '}')
+// isOurs reports whether an entry has nothing but a hook of ours for this agent.
+func (a Agent) isOurs(item jsontext.Value) bool {
+	var e anyEntry
+	return json.Unmarshal(item, &e) == nil && len(e.Hooks) <= 1 && a.isOurLine(strings.Join(e.lines(), " "))
+}
+
+func (a Agent) isOurLine(line string) bool {
+	return agentconf.Runs(line, "hook", a.Name)
 }

@@ -14,7 +14,7 @@ import (
 // Folders are those in which an agent looks for settings: in the project and in each folder above it, and the user's.
 func (a Agent) Folders(home, project string, env func(string) string) (all []string) {
 	for dir := project; ; dir = filepath.Dir(dir) {
-		all = append(all, filepath.Join(dir, settingsOf[a.Name].folder))
+		all = append(all, filepath.Join(dir, settingsOf[a.Name].Folder))
 		if dir == filepath.Dir(dir) {
 			break
 		}
@@ -41,18 +41,12 @@ func (a Agent) Stands(scope Scope, text []byte) (events []string) {
 		return nil
 	}
 	for event, value := range doc.Hooks {
-		var entries []struct {
-			entry
-			flatEntry
-		}
+		var entries []anyEntry
 		if json.Unmarshal(value, &entries) != nil {
 			continue
 		}
-		for _, e := range entries {
-			if a.isOurLine(e.Bash+" "+e.Command) || slices.ContainsFunc(e.Hooks, a.runsOurs) {
-				events = append(events, event)
-				break
-			}
+		if slices.ContainsFunc(entries, func(e anyEntry) bool { return slices.ContainsFunc(e.lines(), a.isOurLine) }) {
+			events = append(events, event)
 		}
 	}
 	slices.Sort(events)
@@ -74,7 +68,7 @@ func (a Agent) required(text string) (events []string) {
 			if plain, err := strconv.Unquote(m[2]); err == nil {
 				command = plain
 			}
-			if a.runsOurs(commandEntry{Command: command}) && !slices.Contains(events, event) {
+			if a.isOurLine(command) && !slices.Contains(events, event) {
 				events = append(events, event)
 			}
 		}

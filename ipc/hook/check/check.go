@@ -20,6 +20,7 @@ import (
 
 	"github.com/permesso-dev/permesso/ipc/hook"
 	"github.com/permesso-dev/permesso/ipc/hook/model"
+	"github.com/permesso-dev/permesso/ipc/procgroup"
 )
 
 // Place is where an agent looks for its settings.
@@ -91,9 +92,13 @@ func Version(ctx context.Context, program string, environ []string) string {
 	var out tail
 	cmd.Env = append(slices.Clone(environ), geminiHomeVariable+"="+dir) // Gemini CLI writes there, also for this
 	cmd.Stdout, cmd.WaitDelay = &out, outputDelay
-	inGroup(cmd)
+	procgroup.Own(cmd)
+	cmd.Cancel = func() error {
+		procgroup.Kill(cmd)
+		return nil
+	}
 	err = cmd.Run()
-	killGroup(cmd)
+	procgroup.Kill(cmd)
 	if err != nil {
 		return ""
 	}
@@ -148,9 +153,9 @@ type outcome struct {
 func (c Check) run(ctx context.Context, cmd *exec.Cmd, dir string) (o outcome) {
 	var out tail
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, outputDelay
-	inGroup(cmd)
+	procgroup.Own(cmd)
 	killAll := func() {
-		killGroup(cmd)
+		procgroup.Kill(cmd)
 		killMarked(hook.Checking + "=" + dir)
 	}
 	cmd.Cancel = func() error {

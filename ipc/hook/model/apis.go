@@ -114,7 +114,11 @@ func (s *Server) responses(w http.ResponseWriter, body []byte) {
 	calls := s.turn(tools, results, turns)
 	for i, c := range calls {
 		id := fmt.Sprintf("call_%d_%d", turns, i)
-		items = append(items, object{"type": "function_call", "id": "fc_" + id, "call_id": id, "name": c.Tool, "arguments": c.Args, "status": "completed"})
+		item := object{"type": "function_call", "id": "fc_" + id, "call_id": id, "name": c.Tool, "arguments": c.Args, "status": "completed"}
+		if c.In != "" {
+			item["namespace"] = c.In
+		}
+		items = append(items, item)
 	}
 	if len(calls) == 0 {
 		items = append(items, object{

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -24,11 +25,13 @@ import (
 type Call struct {
 	Tool string // as the agent names it
 	Args string // JSON object
+	In   string // the namespace of the tool, where the agent's API has such ("": none)
 }
 
 // Server is the model.
 type Server struct {
 	Turns [][]Call // the calls of each turn; after the last one it is done
+	Again []string // texts of results after which it makes the calls of that turn once more
 
 	mu      sync.Mutex
 	results []string // of calls, as the agent reported them
@@ -100,7 +103,12 @@ func (s *Server) turn(tools, results []string, turns int) []Call {
 	if len(results) > len(s.results) {
 		s.results = results
 	}
-	if turns >= len(s.Turns) {
+	for _, result := range results {
+		if slices.ContainsFunc(s.Again, func(text string) bool { return strings.Contains(result, text) }) {
+			turns--
+		}
+	}
+	if turns < 0 || turns >= len(s.Turns) {
 		return nil
 	}
 	return s.Turns[turns]
