@@ -30,7 +30,7 @@ func (s *Store) maxInJournal() int { return min(maxInJournal, s.writer().MaxBody
 
 // journaled are the documents that replay restores.
 var journaled = []approval.Doc{
-	approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocAgain, approval.DocRecord, approval.DocGrant,
+	approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocAgain, approval.DocTask, approval.DocRecord, approval.DocGrant,
 }
 
 // docKey names one document.

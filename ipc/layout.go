@@ -46,6 +46,9 @@ func (l Layout) Keys() string { return l.path("keys") }
 // APIKeys is the folder of the hashes and scopes of HTTP API keys.
 func (l Layout) APIKeys() string { return l.path("keys", "api") }
 
+// MCP is the folder in which a client of MCP by HTTP finds what it has asked. The id of its key has no dots.
+func (l Layout) MCP(key string) string { return l.path("mcp", key) }
+
 // Grants is the folder of grants.
 func (l Layout) Grants() string { return l.path("grants") }
 

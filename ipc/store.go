@@ -21,6 +21,7 @@ const (
 	docSuffix    = ".json"
 	cancelSuffix = ".cancel"
 	againSuffix  = ".again.json"
+	taskSuffix   = ".task.json"
 	clearSuffix  = ".clear"
 	tempPrefix   = ".tmp-"
 	maxNames     = 50_000   // names of one folder that are read in one call
@@ -205,7 +206,7 @@ func (s *Store) dir(d approval.Doc, ws string) string {
 		return s.Layout.Pendings(ws)
 	case approval.DocDecision:
 		return s.Layout.Decisions(ws)
-	case approval.DocClaim, approval.DocAgain:
+	case approval.DocClaim, approval.DocAgain, approval.DocTask:
 		return s.Layout.Receipts(ws)
 	case approval.DocRecord, approval.DocRedeemed:
 		return s.Layout.Records(ws)
@@ -226,6 +227,8 @@ func (s *Store) path(d approval.Doc, k approval.Key) string {
 		suffix = cancelSuffix
 	case approval.DocAgain:
 		suffix = againSuffix
+	case approval.DocTask:
+		suffix = taskSuffix
 	case approval.DocRedeemed:
 		suffix = ".redeemed"
 	case approval.DocClear:
@@ -328,12 +331,12 @@ func (s *Store) List(ctx context.Context, d approval.Doc, ws string) (ids, stray
 	}
 	for _, name := range names {
 		if d == approval.DocClaim {
-			name = strings.Replace(name, againSuffix, docSuffix, 1)
+			name = strings.NewReplacer(againSuffix, docSuffix, taskSuffix, docSuffix).Replace(name)
 		}
 		id, ok := strings.CutSuffix(name, suffix)
 		switch {
 		case ok && approval.ValidName(id):
-			ids = append(ids, id) // of a claim and its second run: twice, which is harmless
+			ids = append(ids, id) // of a claim, its second run and its task: several times, which is harmless
 		case d == approval.DocRequest && stray(name):
 			strays = append(strays, name)
 		}

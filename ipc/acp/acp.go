@@ -20,8 +20,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -127,7 +125,7 @@ type message struct {
 func (p *Proxy) pass(ctx context.Context, asks *sync.WaitGroup, from io.Reader, to *sender, judge func(message) (func(context.Context, []byte), error)) error {
 	r := bufio.NewReaderSize(from, 64<<10)
 	for {
-		line, err := readLine(r)
+		line, err := codec.ReadLine(r, maxLine)
 		if len(line) > 0 {
 			do, why := p.sort(line, judge)
 			switch {
@@ -166,19 +164,6 @@ func (p *Proxy) sort(line []byte, judge func(message) (func(context.Context, []b
 		return nil, err
 	}
 	return judge(m)
-}
-
-func readLine(r *bufio.Reader) (line []byte, err error) {
-	for {
-		part, err := r.ReadSlice('\n')
-		line = append(line, part...)
-		if len(line) > maxLine {
-			return nil, fmt.Errorf("a message is larger than %d MiB", maxLine>>20)
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return line, err
-		}
-	}
 }
 
 // ErrVersion says that the editor and the agent speak another version than this program.
@@ -243,15 +228,23 @@ func (p *Proxy) cancelRequest(m message) func(context.Context, []byte) {
 	if json.Unmarshal(m.Params, &of) != nil {
 		return nil
 	}
+	if p.end(func(q *question) bool { return q.id == m.from+string(of.ID) }) {
+		return drop
+	}
+	return nil
+}
+
+// end ends the questions that are meant, and reports whether there is one.
+func (p *Proxy) end(meant func(*question) bool) (found bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for q := range p.waiting {
-		if q.id == m.from+string(of.ID) {
+		if meant(q) {
 			q.cancel()
-			return drop
+			found = true
 		}
 	}
-	return nil
+	return found
 }
 
 // judge sends the line on if the gate approves it, and else an error back.
@@ -329,12 +322,9 @@ func (p *Proxy) ask(ctx context.Context, m message, tool string, data approval.R
 	if data.Kind() != '{' {
 		return errors.New("the message has no object to judge")
 	}
-	h := sha256.New()
-	for _, part := range [][]byte{[]byte(of.Session), m.ID, m.Params, []byte(client.NewID())} {
-		fmt.Fprintf(h, "%d:%s", len(part), part)
-	}
+	id := approval.DigestAll([]byte(of.Session), m.ID, m.Params, []byte(client.NewID()))[:32]
 	r := approval.Request{
-		RequestID: hex.EncodeToString(h.Sum(nil)[:16]), ToolName: tool, RequestData: data,
+		RequestID: id, ToolName: tool, RequestData: data,
 		Execution: approval.ExecutionAgent, SessionID: of.Session[:min(len(of.Session), 128)],
 	}
 	short := approval.ShortID(r.RequestID)
@@ -376,15 +366,8 @@ func (p *Proxy) cancel(m message) {
 	var of struct {
 		Session string `json:"sessionId"`
 	}
-	if json.Unmarshal(m.Params, &of) != nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for q := range p.waiting {
-		if q.session == of.Session {
-			q.cancel()
-		}
+	if json.Unmarshal(m.Params, &of) == nil {
+		p.end(func(q *question) bool { return q.session == of.Session })
 	}
 }
 
@@ -398,15 +381,8 @@ func (p *Proxy) reply(to *sender, m message, member string, v any) {
 		p.note(err)
 		return
 	}
-	name, err := codec.Encode(struct {
-		ID approval.Raw `json:"id"`
-	}{m.ID})
-	if err != nil {
-		p.note(err)
-		return
-	}
-	line := `{"jsonrpc":"2.0",` + strings.TrimSuffix(strings.TrimPrefix(string(name), "{"), "}") + `,"` + member + `":` + string(value) + "}\n"
-	p.note(to.send([]byte(line)))
+	line := codec.Object([]codec.Field{{Name: "jsonrpc", Value: approval.Raw(`"2.0"`)}, {Name: "id", Value: m.ID}, {Name: member, Value: value}})
+	p.note(to.send(append(line, '\n')))
 }
 
 func (p *Proxy) note(err error) {

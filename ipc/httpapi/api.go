@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/permesso-dev/permesso/approval/apikey"
+	"github.com/permesso-dev/permesso/ipc/service"
 )
 
 // Handler is the API without its listeners.
@@ -22,8 +23,41 @@ func (s *Server) Handler() http.Handler {
 func (s *Server) build() http.Handler {
 	mux := http.NewServeMux()
 	s.api(mux)
+	if s.MCP != nil {
+		mux.HandleFunc(mcpPath, s.serveMCP)
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { notFound(mux, w, r) })
 	return s.recoverPanics(s.guard(mux))
+}
+
+const mcpPath = "/mcp"
+
+// serveMCP lets a client in that may make requests.
+func (s *Server) serveMCP(w http.ResponseWriter, r *http.Request) {
+	k := keyFrom(r.Context())
+	if !k.Can(apikey.MayRequest) {
+		problem(http.StatusForbidden, "this key lacks the scope "+apikey.MayRequest).write(w)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), clientContext{}, s.clientOf(k)))
+	defer cancel()
+	go func() { // a shutdown does not wait for those who wait
+		select {
+		case <-s.quit:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	s.MCP.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// clientContext is the client's place in the context of a request to MCP.
+type clientContext struct{}
+
+// ClientFrom returns the client that has sent a request to MCP.
+func ClientFrom(ctx context.Context) *service.Client {
+	c, _ := ctx.Value(clientContext{}).(*service.Client)
+	return c
 }
 
 // notFound answers requests for unknown paths and methods.

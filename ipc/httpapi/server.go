@@ -109,13 +109,15 @@ type Server struct {
 	Grants   Grants // nil: no grants
 	Receipts Receipts
 	Inbox    Inbox
-	Ready    Check            // nil: never ready
-	Metrics  *Metrics         // nil: none
-	Hosts    []string         // allowed Host headers, with ports
-	Local    []LocalOperation // for a LocalServer
-	Version  string           // program version
-	Log      zerolog.Logger
-	Now      func() time.Time // nil: time.Now
+	// MCP serves the Model Context Protocol to the client that ClientFrom finds; nil: not.
+	MCP     http.Handler
+	Ready   Check            // nil: never ready
+	Metrics *Metrics         // nil: none
+	Hosts   []string         // allowed Host headers, with ports
+	Local   []LocalOperation // for a LocalServer
+	Version string           // program version
+	Log     zerolog.Logger
+	Now     func() time.Time // nil: time.Now
 
 	Connections int           // concurrent; 0: defaultConnections
 	IOTimeout   time.Duration // for headers, and for a body; 0: defaultIOTimeout

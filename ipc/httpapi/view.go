@@ -57,24 +57,26 @@ func (c *choice) UnmarshalJSON(b []byte) error { return codec.Decode(b, &c.Choic
 
 // Approval is a request as a client sees it.
 type Approval struct {
-	ApprovalID       string   `json:"approval_id" pattern:"^appr_([0-9a-f]{16,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$" example:"appr_5f0c7be3a1d24b6c9e8f00112233aabb"`
-	Status           string   `json:"status" enum:"pending,approved,denied,expired"`
-	Outcome          *string  `json:"outcome" enum:"approved,auto_approved,denied,auto_rejected,expired,cancelled,request_more,overridden,answered,failed,interrupted,malformed" doc:"The exact end; null before the end."`
-	Execution        *string  `json:"execution" enum:"running,done,failed,interrupted,none,agent" doc:"Result of the action; null while the request is pending. agent: the client itself executes it, and the gate has run nothing."`
-	Auto             bool     `json:"auto" doc:"No person was asked."`
-	ExpiresAt        *int64   `json:"expires_at" doc:"Unix seconds; null if no person was asked."`
-	Decision         choice   `json:"decision"`
-	SessionID        *string  `json:"session_id"`
-	ActionType       *string  `json:"action_type"`
-	ToolName         *string  `json:"tool_name"`
-	PendingSHA256    *string  `json:"pending_sha256" doc:"Digest of the pending, to send with a decision: it then counts only for exactly this pending. Null once it is started or ended."`
-	Result           Anything `json:"result"`
-	Error            *string  `json:"error"`
-	Feedback         *string  `json:"feedback" doc:"The approver's reason for a denial, or question."`
-	RequiredResponse *string  `json:"required_response"`
-	Receipt          *string  `json:"receipt" doc:"The signed note of an approval."`
-	Metadata         Anything `json:"metadata" doc:"The request's, unchanged."`
-	AllowRuleApplied *string  `json:"allow_rule_applied" doc:"The id of the grant that allowed it; null if none did."`
+	ApprovalID       string            `json:"approval_id" pattern:"^appr_([0-9a-f]{16,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$" example:"appr_5f0c7be3a1d24b6c9e8f00112233aabb"`
+	Status           string            `json:"status" enum:"pending,approved,denied,expired"`
+	Outcome          *string           `json:"outcome" enum:"approved,auto_approved,denied,auto_rejected,expired,cancelled,request_more,overridden,answered,failed,interrupted,malformed" doc:"The exact end; null before the end."`
+	Execution        *string           `json:"execution" enum:"running,done,failed,interrupted,none,agent" doc:"Result of the action; null while the request is pending. agent: the client itself executes it, and the gate has run nothing."`
+	Auto             bool              `json:"auto" doc:"No person was asked."`
+	ExpiresAt        *int64            `json:"expires_at" doc:"Unix seconds; null if no person was asked."`
+	Approvers        []string          `json:"approvers" nullable:"false" doc:"The names of those who may decide, while it is pending."`
+	Decision         choice            `json:"decision"`
+	SessionID        *string           `json:"session_id"`
+	ActionType       *string           `json:"action_type"`
+	ToolName         *string           `json:"tool_name"`
+	PendingSHA256    *string           `json:"pending_sha256" doc:"Digest of the pending, to send with a decision: it then counts only for exactly this pending. Null once it is started or ended."`
+	Result           Anything          `json:"result"`
+	Error            *string           `json:"error"`
+	Feedback         *string           `json:"feedback" doc:"The approver's reason for a denial, or question."`
+	RequiredResponse *string           `json:"required_response"`
+	Receipt          *string           `json:"receipt" doc:"The signed note of an approval."`
+	Metadata         Anything          `json:"metadata" doc:"The request's, unchanged."`
+	Log              *approval.LogHead `json:"log,omitempty" doc:"The newest checkpoint of the audit log when the request had ended."`
+	AllowRuleApplied *string           `json:"allow_rule_applied" doc:"The id of the grant that allowed it; null if none did."`
 }
 
 const idPrefix = "appr_"
@@ -95,7 +97,7 @@ func (s *Server) View(k approval.Key, st read.Story) (*Approval, error) {
 			a.SessionID, a.ActionType, a.ToolName = nonEmpty(o.SessionID), nonEmpty(o.ActionType), nonEmpty(o.ToolName)
 			a.Metadata = anything(resp.Metadata)
 		}
-		a.Result, a.Error, a.Receipt = anything(resp.Result), resp.Error, resp.Receipt
+		a.Result, a.Error, a.Receipt, a.Log = anything(resp.Result), resp.Error, resp.Receipt, resp.Log
 		a.Feedback, a.RequiredResponse = resp.Feedback, resp.RequiredResponse
 		if resp.Execution != "" {
 			a.Execution = &resp.Execution
@@ -114,6 +116,9 @@ func (s *Server) View(k approval.Key, st read.Story) (*Approval, error) {
 	default:
 		a.setPending(st.Pending)
 		a.PendingSHA256 = nonEmpty(st.SHA256)
+		if info, ok := s.Settings.WorkspaceInfo(k.Workspace); ok && info.Approvers != nil {
+			a.Approvers = info.Approvers
+		}
 	}
 	return a, nil
 }
@@ -127,7 +132,7 @@ func fromPending(w approval.StoredPending) *Approval {
 }
 
 func newApproval(k approval.Key) *Approval {
-	return &Approval{ApprovalID: idPrefix + k.ID, Status: pending, Result: anything(nil), Metadata: anything(nil)}
+	return &Approval{ApprovalID: idPrefix + k.ID, Status: pending, Approvers: []string{}, Result: anything(nil), Metadata: anything(nil)}
 }
 
 func (a *Approval) setPending(p *approval.Pending) {

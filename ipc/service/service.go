@@ -42,9 +42,10 @@ type settings interface {
 
 // WorkspaceInfo says where the approvers of a workspace may be asked.
 type WorkspaceInfo struct {
-	Channels []string
-	Targets  map[string][]string // by channel: the places where approvers may be asked
-	MaxSize  int                 // of a request, in bytes
+	Approvers []string // the names of those who may decide
+	Channels  []string
+	Targets   map[string][]string // by channel: the places where approvers may be asked
+	MaxSize   int                 // of a request, in bytes
 }
 
 // Service serves clients. Fill in the fields.

@@ -33,7 +33,7 @@ type Backend struct {
 }
 
 var documents = []approval.Doc{
-	approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocAgain, approval.DocRecord, approval.DocRedeemed,
+	approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocAgain, approval.DocTask, approval.DocRecord, approval.DocRedeemed,
 }
 
 func key(id string) approval.Key { return approval.Key{Workspace: Workspace, ID: id} }
