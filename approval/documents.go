@@ -173,13 +173,15 @@ type Pending struct {
 // zero Runs says that nothing runs on this host.
 type Runs struct {
 	Kind     string              `json:"kind"`              // the handler's
+	Server   string              `json:"server,omitzero"`   // of an MCP call: the name of the server, which is a command or a URL
+	Tool     string              `json:"tool,omitzero"`     // of an MCP call: as the server calls it
 	Argv     [][]Part            `json:"argv,omitzero"`     // of a command: its elements
 	Dir      string              `json:"dir,omitzero"`      // of a command; "": a new empty folder
 	Method   string              `json:"method,omitzero"`   // of an HTTP request, as are those below
 	URL      []Part              `json:"url,omitzero"`      // values are percent-encoded
 	Headers  []Header            `json:"headers,omitzero"`  // sorted by name
 	Body     []Part              `json:"body,omitzero"`     // JSON; values are JSON; empty: none, or request_data
-	WithArgs bool                `json:"with_args"`         // request_data, byte for byte, is the standard input or the body
+	WithArgs bool                `json:"with_args"`         // request_data, byte for byte, is the standard input, the body, or the arguments of an MCP call
 	Args     map[string]Argument `json:"args,omitzero"`     // the declared types
 	Unlisted bool                `json:"unlisted,omitzero"` // of HandlerAgent: the table does not declare this, or there is none
 }
@@ -497,7 +499,14 @@ type Response struct {
 	Receipt          *string          `json:"receipt"`
 	Metadata         Raw              `json:"metadata"`           // the request's, verbatim
 	Execution        string           `json:"execution,omitzero"` // ExecutionAgent: approved, and the agent runs it; "": the gate has
+	Log              *LogHead         `json:"log,omitzero"`       // the newest checkpoint then; nil: there was none
 	RespondedAt      time.Time        `json:"responded_at"`
+}
+
+// LogHead is a checkpoint of the audit log.
+type LogHead struct {
+	Size int64  `json:"size"` // in entries
+	Root string `json:"root"` // hash of the tree (RFC 6962), base64
 }
 
 // Encode is S: the exact bytes that the record keeps and the agent reads.

@@ -199,6 +199,7 @@ func TestDocumentsWriteEveryKey(t *testing.T) {
 		"run_before": true, "decided_at": true, "started_at": true, "commands": true, "claimed_by": true,
 		"runs": true, "summary_parts": true, "own_domains": true, "object_size": true, "before": true, "offers": true, "metadata": true, "args_subset": true,
 		"execution": true, "editable": true, "subagent": true, // but of what the agent executes
+		"log":     true, // before the first checkpoint
 		"outline": true, // of a request that was not refused at once
 	}
 	for _, doc := range documents() {

@@ -3,6 +3,7 @@ package approval
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strings"
 )
 
@@ -25,6 +26,7 @@ const (
 	DocDecision Doc = "decision" // D
 	DocClaim    Doc = "receipt"  // R
 	DocAgain    Doc = "again"    // the second claim of an idempotent tool
+	DocTask     Doc = "task"     // by what an executor finds a task of R that goes on without the daemon
 	DocRecord   Doc = "record"   // C
 	DocResponse Doc = "response" // S
 	DocRedeemed Doc = "redeemed" // beside C, once a receipt was redeemed
@@ -112,4 +114,13 @@ func isHex(s string) bool {
 func Digest(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
+}
+
+// DigestAll is the Digest of parts, each behind its length: other parts have another one.
+func DigestAll(parts ...[]byte) string {
+	var all []byte
+	for _, part := range parts {
+		all = append(fmt.Appendf(all, "%d:", len(part)), part...)
+	}
+	return Digest(all)
 }

@@ -123,6 +123,7 @@ var reasonInfos = [...]reasonInfo{
 	{code: "secret_allow", args: "tool kind", argues: forAllow},
 	// A call that the agent executes, and that no table declares so.
 	{code: "call_unlisted", args: "tool", argues: forAsk, rank: askOfHost},
+	{code: "definition_changed", args: "tool", argues: forAsk, rank: askOfHost},
 	// A call that could change who is asked about later ones, by what.
 	{code: "changes_asking", args: "what", argues: forAsk, rank: askOfHost},
 	// Rates and budgets. n of a cost: the sum with this request.

@@ -10,8 +10,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/permesso-dev/permesso/approval/codec"
 )
 
@@ -128,7 +126,8 @@ func (r *Request) setFlat(b []byte, tool string, fields []codec.Field) error {
 	if err := codec.Decode(b, &strict); err != nil {
 		return err
 	}
-	*r = Request{ToolName: tool, RequestData: Raw("{")}
+	*r = Request{ToolName: tool}
+	var arguments []codec.Field
 	for _, f := range fields {
 		text, isText := f.Text()
 		switch f.Name {
@@ -143,16 +142,9 @@ func (r *Request) setFlat(b []byte, tool string, fields []codec.Field) error {
 			}
 			continue
 		}
-		if len(r.RequestData) > 1 {
-			r.RequestData = append(r.RequestData, ',')
-		}
-		name, err := jsontext.AppendQuote(r.RequestData, f.Name)
-		if err != nil {
-			return err
-		}
-		r.RequestData = append(append(name, ':'), f.Value...)
+		arguments = append(arguments, f)
 	}
-	r.RequestData = append(r.RequestData, '}')
+	r.RequestData = codec.Object(arguments)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/permesso-dev/permesso/approval/codec"
@@ -78,10 +79,18 @@ type Handler struct {
 	Timeout    time.Duration // 0: 30 s
 	MaxOutput  int           // bytes kept of stdout or of a response body; 0: 256 KiB
 	Idempotent bool          // may run once more after an interruption
-	HTTP       HTTP          // for kind "http" only
+	HTTP       HTTP          // for kinds "http" and "mcp"
+	MCP        MCP           // for kind "mcp" only
 
 	MaxMemory    int64 // bytes of all processes of a command; 0: 2 GiB
 	MaxProcesses int   // processes and threads of a command at the same time; 0: 1024
+}
+
+// MCP is the call that a handler of kind "mcp" makes. The handler's other fields say what its server is: a command with
+// its limits, or the URL, headers, allow_private and ca_file of HTTP. None of them is a template.
+type MCP struct {
+	Server string // its name in the configuration
+	Tool   string // as the server calls it
 }
 
 // HTTP is the one request that a handler of kind "http" makes.
@@ -121,6 +130,11 @@ type Job struct {
 	Args      []byte // request_data, verbatim
 	Receipt   string // the signed note; an executor verifies it first
 	Key       string // idempotency key; "": none
+
+	// Task is what KeepTask was given: a JSON object by which an executor finds a task that goes on without the daemon. It
+	// is set for Resume only. KeepTask makes it durable, at most once in a run; nil: it cannot be kept.
+	Task     []byte
+	KeepTask func(task []byte) error
 }
 
 // Effect is the result of a Job.
@@ -128,6 +142,8 @@ type Effect struct {
 	Result    Raw    // nil on failure
 	Error     string // "" on success
 	Unstarted bool   // nothing started and nothing was sent, so nothing was read
+	Left      bool   // a task that was kept goes on: there is no outcome yet, and the next daemon awaits it
+	Unknown   bool   // of a task that a daemon before this one started: its outcome cannot be learned
 }
 
 // SHA256 digests everything that determines what the tool does and how it is shown,
@@ -167,6 +183,9 @@ func (t Tool) SHA256() string {
 	if parts := a.HTTP.parts(); !slices.Equal(parts, HTTP{}.parts()) {
 		put(parts...)
 	}
+	if a.MCP != (MCP{}) {
+		put("mcp", a.MCP.Server, a.MCP.Tool)
+	}
 	if a.MaxMemory != 0 || a.MaxProcesses != 0 {
 		put("limits", strconv.FormatInt(a.MaxMemory, 10), strconv.Itoa(a.MaxProcesses))
 	}
@@ -191,10 +210,20 @@ func (t Tool) argParts() []string {
 }
 
 // Runs says whether the gate runs something on this host.
-func (t Tool) Runs() bool { return t.Handler.Kind == HandlerCommand || t.Handler.Kind == HandlerHTTP }
+func (t Tool) Runs() bool {
+	switch t.Handler.Kind {
+	case HandlerCommand, HandlerHTTP, HandlerMCP:
+		return true
+	}
+	return false
+}
 
 // ByAgent says whether the agent itself executes what is approved.
 func (t Tool) ByAgent() bool { return t.Handler.Kind == HandlerAgent }
+
+// ByGateway says whether a tool is named as the MCP gateway names those of its server, whose calls it makes for the agent:
+// mcp.SERVER.TOOL.
+func ByGateway(tool string) bool { return strings.HasPrefix(tool, "mcp.") }
 
 // AgentTool is the tool of a call that the agent itself executes, and that no table names.
 func AgentTool(name string) Tool { return Tool{Name: name, Handler: Handler{Kind: HandlerAgent}} }
@@ -203,6 +232,7 @@ func AgentTool(name string) Tool { return Tool{Name: name, Handler: Handler{Kind
 const (
 	HandlerCommand = "command"
 	HandlerHTTP    = "http"
+	HandlerMCP     = "mcp"   // a tool of an MCP server that the host runs or reaches
 	HandlerAgent   = "agent" // the agent runs it; the gate runs nothing
 	HandlerNone    = "none"  // nothing runs, the agent gets the receipt
 )

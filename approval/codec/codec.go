@@ -3,6 +3,7 @@
 package codec
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -263,6 +264,56 @@ func readFields(object jsontext.Value) ([]Field, error) {
 		fields = append(fields, Field{name, partOf(object, dec, val)})
 	}
 	return fields, nil
+}
+
+// Object writes an object with these members, in their order.
+func Object(fields []Field) jsontext.Value {
+	size := 2
+	for _, f := range fields {
+		size += len(f.Name) + len(f.Value) + 4
+	}
+	out := append(make([]byte, 0, size), '{')
+	for i, f := range fields {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(appendQuote(out, f.Name), ':'), f.Value...)
+	}
+	return append(out, '}')
+}
+
+// Array writes an array of these elements.
+func Array(items []jsontext.Value) jsontext.Value {
+	out := []byte{'['}
+	for i, item := range items {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, item...)
+	}
+	return append(out, ']')
+}
+
+// ReadLine reads a message that ends with its line, and has at most so many bytes.
+func ReadLine(r *bufio.Reader, limit int) (line []byte, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		if len(line) > limit {
+			return nil, fmt.Errorf("a message is larger than %d MiB", limit>>20)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+	}
+}
+
+// Quote writes a string. What is not UTF-8 is replaced.
+func Quote(text string) jsontext.Value { return appendQuote(nil, text) }
+
+func appendQuote(out []byte, text string) []byte {
+	out, _ = jsontext.AppendQuote(out, strings.ToValidUTF8(text, "\uFFFD")) // fails only for what is not UTF-8
+	return out
 }
 
 // Items returns the elements of a JSON array, verbatim.

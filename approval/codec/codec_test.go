@@ -1,6 +1,9 @@
 package codec
 
 import (
+	"bufio"
+	"io"
+	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -67,4 +70,33 @@ func TestFieldsAreCopies(t *testing.T) {
 	require.NoError(t, err)
 	copy(object, `{"a":"eve"}`)
 	require.Equal(t, `"ann"`, string(fields[0].Value), "fields are copies")
+}
+
+func TestReadLine(t *testing.T) {
+	t.Parallel()
+	r := bufio.NewReaderSize(strings.NewReader("one\n"+strings.Repeat("x", 99)+"\nlast"), 16)
+	for _, want := range []string{"one\n", strings.Repeat("x", 99) + "\n"} {
+		line, err := ReadLine(r, 100)
+		require.NoError(t, err)
+		require.Equal(t, want, string(line))
+	}
+	line, err := ReadLine(r, 100)
+	require.ErrorIs(t, err, io.EOF)
+	require.Equal(t, "last", string(line))
+	_, err = ReadLine(bufio.NewReaderSize(strings.NewReader(strings.Repeat("x", 101)), 16), 100)
+	require.ErrorContains(t, err, "a message is larger than")
+}
+
+func TestWritten(t *testing.T) {
+	t.Parallel()
+	const object = `{"a":1.50,"b\"":[ 1,2 ],"":null}`
+	fields, err := Fields(jsontext.Value(object))
+	require.NoError(t, err)
+	require.Equal(t, []string{object}, []string{string(Object(fields))}, "byte for byte")
+	require.Equal(t, "{}", string(Object(nil)))
+	items, err := Items(jsontext.Value(`[1.50,{"a": 1},"x"]`))
+	require.NoError(t, err)
+	require.Equal(t, `[1.50,{"a": 1},"x"]`, string(Array(items)))
+	require.Equal(t, "[]", string(Array(nil)))
+	require.Equal(t, "\"a\\\"\u2028\ufffd\"", string(Quote("a\"\u2028\xff")))
 }

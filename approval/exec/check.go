@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strings"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/facts"
@@ -18,6 +19,8 @@ func Check(h approval.Handler) error {
 	switch {
 	case h.Timeout < 0 || h.MaxOutput < 0 || h.MaxMemory < 0 || h.MaxProcesses < 0:
 		return errors.New("timeout and limits must not be negative")
+	case h.Kind == approval.HandlerMCP:
+		return checkMCP(h)
 	case h.Kind != approval.HandlerCommand && (h.MaxMemory > 0 || h.MaxProcesses > 0):
 		return errors.New(`max_memory and max_processes belong to kind = "command"`)
 	case h.Kind == "" || h.Kind == approval.HandlerNone || h.Kind == approval.HandlerAgent:
@@ -40,12 +43,38 @@ func Check(h approval.Handler) error {
 	if err := checkNoHTTP(h); err != nil {
 		return err
 	}
-	for _, name := range h.Env {
+	if err := checkEnv(h.Env); err != nil {
+		return err
+	}
+	return facts.CheckArgv(h.Argv)
+}
+
+func checkEnv(names []string) error {
+	for _, name := range names {
 		if err := checkEnvName(name); err != nil {
 			return err
 		}
 	}
-	return facts.CheckArgv(h.Argv)
+	return nil
+}
+
+// checkMCP refuses a server that is neither a command nor a URL, or both.
+func checkMCP(h approval.Handler) error {
+	switch isCommand, isHTTP := len(h.Argv) > 0, h.HTTP.URL != ""; {
+	case isCommand == isHTTP:
+		return errors.New("an MCP server has argv or url, and not both")
+	case isHTTP && (len(h.Env) > 0 || h.Dir != "" || h.MaxMemory > 0 || h.MaxProcesses > 0):
+		return errors.New("dir, env, max_memory and max_processes belong to a server with argv")
+	case isHTTP:
+		return checkMCPServer(h.HTTP)
+	case !path.IsAbs(h.Argv[0]):
+		return fmt.Errorf("program %q is not an absolute path", h.Argv[0])
+	case h.Dir != "" && !path.IsAbs(h.Dir):
+		return fmt.Errorf("dir %q is not an absolute path", h.Dir)
+	case strings.ContainsRune(strings.Join(h.Argv, ""), 0):
+		return errors.New("argv must not contain NUL")
+	}
+	return checkEnv(h.Env)
 }
 
 func checkNoHTTP(h approval.Handler) error {

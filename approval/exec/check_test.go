@@ -65,6 +65,17 @@ func TestCheck(t *testing.T) {
 		{"attached", command("perl", "-e{a}"), "program text"},
 		{"attached, long", command("node", "--eval={a}"), "program text"},
 		{"arguments of a shell", command("sh", "-c", `echo "$1"`, "sh", "{a}"), ""},
+		{"a server", approval.Handler{Kind: "mcp", Argv: []string{"/x", "{a", "-c"}, Env: []string{"A"}, MaxMemory: 1}, ""},
+		{"a server at a URL", approval.Handler{Kind: "mcp", HTTP: approval.HTTP{URL: "https://x.org/mcp"}}, ""},
+		{"no server", approval.Handler{Kind: "mcp"}, "argv or url"},
+		{"two servers", approval.Handler{Kind: "mcp", Argv: []string{"/x"}, HTTP: approval.HTTP{URL: "https://x.org/mcp"}}, "not both"},
+		{"a server in PATH", approval.Handler{Kind: "mcp", Argv: []string{"x"}}, "not an absolute path"},
+		{"a server with NUL", approval.Handler{Kind: "mcp", Argv: []string{"/x", "a\x00"}}, "NUL"},
+		{"a server in a relative folder", approval.Handler{Kind: "mcp", Argv: []string{"/x"}, Dir: "x"}, "not an absolute path"},
+		{"a server with a variable of the daemon", approval.Handler{Kind: "mcp", Argv: []string{"/x"}, Env: []string{"PERMESSO_RUN"}}, "set by the gate"},
+		{"variables at a URL", approval.Handler{Kind: "mcp", Env: []string{"A"}, HTTP: approval.HTTP{URL: "https://x.org/mcp"}}, "belong to a server with argv"},
+		{"the agent chooses the server", approval.Handler{Kind: "mcp", HTTP: approval.HTTP{URL: "https://x.org/{a}"}}, "placeholder"},
+		{"a secret over http", approval.Handler{Kind: "mcp", HTTP: approval.HTTP{URL: "http://x.org/", SecretHeaders: map[string]string{"A": "/x"}}}, "https"},
 		{"-c of something else", command("grep", "-c", "{a}"), ""},
 	} {
 		t.Run(tc.why, func(t *testing.T) {

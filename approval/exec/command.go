@@ -37,6 +37,7 @@ type spec struct {
 	dir   string
 	temp  bool // dir was made for this run
 	stdin []byte
+	piped bool // of a server: stdin is a pipe, and not these bytes
 
 	memory int64 // limit in bytes, 0: none
 	tasks  int   // limit of processes and threads, 0: none
@@ -60,6 +61,7 @@ type exit struct {
 
 // process is a running command.
 type process struct {
+	stdin          *os.File // of a piped spec, else nil
 	stdout, stderr *os.File
 	exited         <-chan exit // buffered, receives exactly one value
 	kill           func()
@@ -285,8 +287,13 @@ func environment(job approval.Job, mark string) ([]string, error) {
 	if job.Key != "" {
 		env = append(env, envKey+"="+job.Key)
 	}
+	return withHostVariables(env, job.Tool.Handler.Env)
+}
+
+// withHostVariables adds the listed host variables that are set, and a PATH.
+func withHostVariables(env, names []string) ([]string, error) {
 	havePath := false
-	for _, name := range job.Tool.Handler.Env {
+	for _, name := range names {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)
 			havePath = havePath || name == "PATH"

@@ -50,6 +50,7 @@
 // every 20 ms: threads, and memory in RAM, where shared pages count once. Then
 //
 //   - a run can take more than max_memory for up to 20 ms, and longer on a busy host;
+//     an MCP server, while no command runs and after its first 10 s, for up to 500 ms;
 //   - swap, page cache and files on a tmpfs do not count;
 //   - a process without control group whose run is not known (see below) counts for no
 //     run. Together such processes are killed over the largest limits of the runs.
@@ -106,6 +107,33 @@
 // cannot know how much the server received. If the daemon is killed, the
 // connection ends and the outcome is unknown, too.
 //
+// # MCP servers
+//
+// A handler of kind mcp calls one tool of a server of the Model Context Protocol, which
+// the host runs (argv) or reaches (url). The request's arguments are those of the call;
+// only blanks between them may change. A command's server has the environment, the limits
+// of memory and processes and the folder of a command, but no variable of a request;
+// nothing of it is a template. It starts with the first call, serves all calls, also at the
+// same time, and ends with the daemon, even if that is killed, or when its definition
+// changes, after its last call. One that ended starts again with the next call, after 100 ms,
+// and after each failure in a row twice as long, 30 s at most. A server at a URL is reached
+// as by kind http: with its headers, at public addresses, without redirects; a secret header
+// is read for every message.
+//
+// The result is {"content":…,"structuredContent":…} with the server's own bytes. More than
+// max_output fails, and the error says that the tool has run. A result with isError fails
+// with the first 2 KiB of its text, and a server that asks for input fails, because no one
+// can give it. Secret headers, and variables
+// whose names are those of credentials (GITHUB_TOKEN), are redacted as in kind http, in
+// errors as well. Errors say "nothing was sent" and "outcome unknown" as for requests. After
+// timeout the server is told to cancel the call.
+//
+// A server may answer with a task. Its handle is kept before the daemon waits, at the
+// interval that the server names, 100 ms to 30 s. A daemon that stops leaves it. After that,
+// and after a crash, Resume asks for it: a task
+// that the server still knows is awaited, for timeout, and any other is interrupted. An
+// idempotent tool sends its key as dev.permesso/idempotency-key in _meta.
+//
 // # No process outlives its run
 //
 // Before Run returns, the process group is dead, and all processes that the
@@ -120,7 +148,7 @@
 //   - Without control groups, a process that left its session, lost its parents and
 //     cleared its environment has no mark. It is killed when all runs have ended that
 //     were running when it was first seen; with one run at a time, that is before Run
-//     returns.
+//     returns. An MCP server is a run from its start to its end.
 //   - Without control groups, a process that changed its user (sudo, a setuid program)
 //     cannot be killed unless the daemon is root. Run does not wait for it and logs the
 //     number of such processes.
@@ -174,20 +202,29 @@ type Runner struct {
 	Verifier verifier
 	// Supervisor is the parent of all commands. Close ends it.
 	Supervisor Supervisor
+	// MCP connects to MCP servers; nil: their tools do not run.
+	MCP MCPDialer
+	// After is how it waits before it asks an MCP server for a task; nil: time.After.
+	After func(time.Duration) <-chan time.Time
 	// TempDir is where new working folders are made; "" is the system's. On a
 	// tmpfs a run takes about 0.3 ms less than on a disk.
 	TempDir string
 	Log     zerolog.Logger
 
+	servers mcpServers
+
 	lifetimeOnce   sync.Once
 	lifetimeCtx    context.Context //nolint:containedctx // it ends with the Runner, not with a call
 	cancelLifetime context.CancelFunc
+	leaving        context.Context //nolint:containedctx // it ends with Leave
+	leave          context.CancelFunc
 }
 
 var errNoVerifier = errors.New("no verifier for receipts is configured")
 
 // Run verifies the job's receipt and runs its tool's handler. When it returns, all
-// processes of a command have ended and all connections of a request are closed.
+// processes of a command have ended and all connections of a request are closed; an MCP
+// server goes on.
 // Cancelling ctx ends the run.
 func (r *Runner) Run(ctx context.Context, job approval.Job) approval.Effect {
 	if err := r.verify(job); err != nil {
@@ -202,16 +239,20 @@ func (r *Runner) Run(ctx context.Context, job approval.Job) approval.Effect {
 	if err := ctx.Err(); err != nil {
 		return refused(err)
 	}
-	if job.Tool.Handler.Kind == approval.HandlerHTTP {
+	switch job.Tool.Handler.Kind {
+	case approval.HandlerHTTP:
 		return r.http(ctx, job)
+	case approval.HandlerMCP:
+		return r.mcp(ctx, job)
 	}
 	return r.command(ctx, job)
 }
 
-// Close ends the supervisor and all running commands, and cancels running requests.
+// Close ends the supervisor, all running commands and all MCP servers, and cancels running requests.
 func (r *Runner) Close() error {
 	r.lifetime()
 	r.cancelLifetime()
+	r.closeServers()
 	return r.Supervisor.Close()
 }
 
@@ -228,7 +269,10 @@ func (r *Runner) verify(job approval.Job) error {
 
 // lifetime returns a context that ends when the Runner is closed.
 func (r *Runner) lifetime() context.Context {
-	r.lifetimeOnce.Do(func() { r.lifetimeCtx, r.cancelLifetime = context.WithCancel(context.Background()) })
+	r.lifetimeOnce.Do(func() {
+		r.lifetimeCtx, r.cancelLifetime = context.WithCancel(context.Background())
+		r.leaving, r.leave = context.WithCancel(context.Background())
+	})
 	return r.lifetimeCtx
 }
 

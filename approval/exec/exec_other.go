@@ -5,6 +5,7 @@ package exec
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"sync"
@@ -49,30 +50,48 @@ func (s *Supervisor) Close() error {
 }
 
 func (s *Supervisor) start(sp spec) (*process, error) {
+	var stdin *os.File
+	input := io.Reader(bytes.NewReader(sp.stdin))
+	if sp.piped {
+		in, inW, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		defer in.Close()
+		stdin, input = inW, in
+	}
 	stdout, outW, err := os.Pipe()
 	if err != nil {
+		closeAll(stdin)
 		return nil, err
 	}
 	defer outW.Close()
 	stderr, errW, err := os.Pipe()
 	if err != nil {
-		_ = stdout.Close()
+		closeAll(stdin, stdout)
 		return nil, err
 	}
 	defer errW.Close()
 	cmd := &exec.Cmd{
 		Path: sp.path, Args: sp.argv, Env: sp.env, Dir: sp.dir,
-		Stdin: bytes.NewReader(sp.stdin), Stdout: outW, Stderr: errW, WaitDelay: drainGrace,
+		Stdin: input, Stdout: outW, Stderr: errW, WaitDelay: drainGrace,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	exited := make(chan exit, 1)
 	kill, err := s.launch(cmd, sp.mark, exited)
 	if err != nil {
-		_ = stdout.Close()
-		_ = stderr.Close()
+		closeAll(stdin, stdout, stderr)
 		return nil, err
 	}
-	return &process{stdout: stdout, stderr: stderr, exited: exited, kill: kill}, nil
+	return &process{stdin: stdin, stdout: stdout, stderr: stderr, exited: exited, kill: kill}, nil
+}
+
+func closeAll(files ...*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
 }
 
 // launch starts cmd and waits for it in the background.

@@ -19,8 +19,6 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/facts"
@@ -37,8 +35,8 @@ type call struct {
 	request   *http.Request
 	headers   []approval.Header
 	transport *http.Transport
-	redactor  redactor
-	sent      atomic.Bool // a connection was made, so data may have been sent
+	redactor
+	sent atomic.Bool // a connection was made, so data may have been sent
 }
 
 func (r *Runner) http(ctx context.Context, job approval.Job) approval.Effect {
@@ -47,11 +45,10 @@ func (r *Runner) http(ctx context.Context, job approval.Job) approval.Effect {
 		return refused(err)
 	}
 	if r.lifetime().Err() != nil {
-		return unstarted("nothing was sent: the daemon is stopping")
+		return unstarted("nothing was sent: %v", errStopping)
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeoutOf(c.handler))
+	ctx, cancel := r.within(ctx, c.handler)
 	defer cancel()
-	defer context.AfterFunc(r.lifetime(), cancel)()
 	if err := c.loadSecrets(ctx); err != nil {
 		return unstarted("nothing was sent: %v", err)
 	}
@@ -116,13 +113,10 @@ func (c *call) loadSecrets(ctx context.Context) error {
 			return fmt.Errorf("secret header %s: %w", header.Name, err)
 		}
 		c.request.Header.Set(header.Name, value)
-		c.redactor.add(strings.TrimSuffix(value, " "+secret), secret)
+		c.add(strings.TrimSuffix(value, " "+secret), secret)
 	}
-	roots, err := rootsOf(h.CAFile)
-	if err != nil {
-		return fmt.Errorf("ca_file: %w", err)
-	}
-	c.transport, err = newTransport(ctx, h, c.request.URL.Hostname(), roots)
+	var err error
+	c.transport, err = newTransport(ctx, h, c.request.URL.Hostname())
 	return err
 }
 
@@ -132,11 +126,11 @@ func rootsOf(file string) (*x509.CertPool, error) {
 	}
 	b, err := readSmall(file, maxCA, false)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("ca_file: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(b) {
-		return nil, fmt.Errorf("%s: holds no certificate in PEM", file)
+		return nil, fmt.Errorf("ca_file: %s: holds no certificate in PEM", file)
 	}
 	return pool, nil
 }
@@ -144,7 +138,11 @@ func rootsOf(file string) (*x509.CertPool, error) {
 // newTransport makes a transport for a single run. Only with HTTP/1.1 on a new
 // connection does net/http never resend a request. Connections are closed with
 // ctx, because the library does not close one that is in its TLS handshake.
-func newTransport(ctx context.Context, h approval.HTTP, host string, roots *x509.CertPool) (*http.Transport, error) {
+func newTransport(ctx context.Context, h approval.HTTP, host string) (*http.Transport, error) {
+	roots, err := rootsOf(h.CAFile)
+	if err != nil {
+		return nil, err
+	}
 	g, err := facts.NewPrivate(host, h.AllowPrivate)
 	if err != nil {
 		return nil, err
@@ -156,10 +154,10 @@ func newTransport(ctx context.Context, h approval.HTTP, host string, roots *x509
 		Proxy: nil, // the guard would see only the proxy's address
 		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
 			conn, err := dialer.DialContext(ctx, network, address)
-			if err == nil {
-				context.AfterFunc(ctx, func() { _ = conn.Close() })
+			if err != nil {
+				return nil, err
 			}
-			return conn, err
+			return &boundConn{conn, context.AfterFunc(ctx, func() { _ = conn.Close() })}, nil
 		},
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, NextProtos: []string{"http/1.1"}},
 		Protocols:              &http1,
@@ -167,6 +165,18 @@ func newTransport(ctx context.Context, h approval.HTTP, host string, roots *x509
 		DisableCompression:     true, // a small body cannot expand into a large one
 		MaxResponseHeaderBytes: maxHeader,
 	}, nil
+}
+
+// boundConn is a connection that a context closes.
+type boundConn struct {
+	net.Conn
+	unbind func() bool
+}
+
+// Close closes the connection, and lets the context forget it.
+func (c *boundConn) Close() error {
+	c.unbind()
+	return c.Conn.Close()
 }
 
 // response is what was read from the server.
@@ -237,7 +247,7 @@ func (c *call) read(ctx context.Context, resp *http.Response, redirect string) r
 		a.body, a.note = nil, fmt.Sprintf("left out: %d bytes in an unsupported encoding", len(a.body))
 	}
 	if a.note != "" {
-		a.body = c.redactor.end(a.body)
+		a.body = c.end(a.body)
 	}
 	return a
 }
@@ -267,15 +277,6 @@ func (c *call) reason(ctx context.Context, err error) string {
 		return "the connection was lost"
 	}
 	return "the connection was lost (" + c.sanitize(err.Error()) + ")"
-}
-
-// plain makes text from a server valid, short and free of secrets.
-func (c *call) sanitize(s string) string {
-	s = strings.ToValidUTF8(strings.TrimSpace(c.redactor.text(s)), "\uFFFD")
-	if len(s) <= tailSize {
-		return s
-	}
-	return strings.ToValidUTF8(s[:tailSize], "") + "…"
 }
 
 // effectOf turns a server's response into an effect.
@@ -339,7 +340,7 @@ func (c *call) jsonBody(a response) ([]byte, bool) {
 	if !isJSON(body) {
 		return nil, false
 	}
-	return c.redactor.json(body)
+	return c.json(body)
 }
 
 func declaresJSON(h http.Header) bool {
@@ -348,10 +349,4 @@ func declaresJSON(h http.Header) bool {
 }
 
 // quote returns s as a JSON string, valid and without secrets.
-func (c *call) quote(s string) string {
-	b, err := jsontext.AppendQuote(nil, strings.ToValidUTF8(c.redactor.text(s), "\uFFFD"))
-	if err != nil {
-		return `""` // unreachable: the text is valid UTF-8
-	}
-	return string(b)
-}
+func (c *call) quote(s string) string { return string(codec.Quote(c.text(s))) }

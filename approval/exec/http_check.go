@@ -58,13 +58,29 @@ func checkHTTP(h approval.HTTP) error {
 			return bad("body", err)
 		}
 	}
-	if h.CAFile != "" && !cleanPath(h.CAFile) {
-		return bad("ca_file", errors.New("must be an absolute path"))
-	}
 	for _, code := range h.Status {
 		if code < 200 || code > 599 {
 			return bad("status", errors.New("must contain codes from 200 to 599"))
 		}
+	}
+	return checkHTTPServer(h)
+}
+
+// checkMCPServer refuses a server of MCP whose destination the operator did not fix.
+func checkMCPServer(h approval.HTTP) error {
+	if err := facts.CheckURL(h.URL); err != nil {
+		return &keyError{"url", err}
+	}
+	if len(facts.NamesIn(h.URL)) > 0 {
+		return &keyError{"url", errors.New("a placeholder is not allowed in the URL of a server")}
+	}
+	return checkHTTPServer(h)
+}
+
+// checkHTTPServer checks what is the same for every request.
+func checkHTTPServer(h approval.HTTP) error {
+	if h.CAFile != "" && !cleanPath(h.CAFile) {
+		return &keyError{"ca_file", errors.New("must be an absolute path")}
 	}
 	if err := checkHeaders(h); err != nil {
 		return err

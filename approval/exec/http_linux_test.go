@@ -195,7 +195,7 @@ func TestNoProxyFromTheEnvironment(t *testing.T) {
 	require.Contains(t, e.Error, "nothing was sent")
 	require.Empty(t, *got)
 	// net/http reads the environment once per process, perhaps before this test.
-	trip, err := newTransport(t.Context(), approval.HTTP{}, "host.invalid", nil)
+	trip, err := newTransport(t.Context(), approval.HTTP{}, "host.invalid")
 	require.NoError(t, err)
 	require.Nil(t, trip.Proxy)
 }

@@ -15,6 +15,9 @@ const (
 	// watchInterval is how often a run is measured. Where the kernel keeps the limits, it
 	// is how soon a run ends that was refused a process.
 	watchInterval = 20 * time.Millisecond
+	// serverInterval is how often runs are measured that are all MCP servers, after the first seconds: these last.
+	serverInterval = 500 * time.Millisecond
+	startPeriod    = 10 * time.Second
 	// spareTasks is how many processes and threads a user has besides those of a run,
 	// before RLIMIT_NPROC refuses the run another one. The daemon has the same user.
 	spareTasks = 1000
@@ -41,15 +44,22 @@ func (w *supervisor) watch() {
 	atOnce()
 	m := &meter{groups: w.groups, now: w.now, exact: overMemoryOf}
 	for range w.started {
-		for w.checkRuns(m) {
-			time.Sleep(watchInterval)
+		for {
+			interval := w.checkRuns(m)
+			if interval == 0 {
+				break
+			}
+			select {
+			case <-time.After(interval):
+			case <-w.started:
+			}
 		}
 	}
 }
 
 // checkRuns kills the runs that are over a limit, and again what is left of those that
-// have ended. It returns false if there is no run.
-func (w *supervisor) checkRuns(m *meter) bool {
+// have ended. It returns when to do so again, 0 if there is no run.
+func (w *supervisor) checkRuns(m *meter) (interval time.Duration) {
 	jobs, over := m.measure()
 	for _, j := range jobs {
 		if j.cgroup != "" && over[j] != "" && !j.ended.Load() {
@@ -80,7 +90,12 @@ func (w *supervisor) checkRuns(m *meter) bool {
 			growing = append(growing, j)
 		}
 	}
-	left := len(w.jobs)
+	for _, j := range w.jobs {
+		if interval = serverInterval; !j.lasts || time.Since(j.began) < startPeriod || j.ended.Load() || j.limit() != "" {
+			interval = watchInterval
+			break
+		}
+	}
 	w.mu.Unlock()
 	if quiet {
 		w.births.Unlock()
@@ -97,7 +112,7 @@ func (w *supervisor) checkRuns(m *meter) bool {
 			return pidsOf(members[j])
 		})
 	}
-	return left > 0
+	return interval
 }
 
 // now returns the runs and the children of this process. While a command is being started, the

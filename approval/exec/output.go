@@ -11,8 +11,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
 )
@@ -34,9 +32,11 @@ func (f *flood) signal() error {
 	return io.ErrShortWrite
 }
 
-func (f *flood) exceeded() bool {
+func (f *flood) exceeded() bool { return isClosed(f.over) }
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-f.over:
+	case <-c:
 		return true
 	default:
 		return false
@@ -61,19 +61,20 @@ func (h *head) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// tail keeps the last tailSize bytes of at most maxStderr.
+// tail keeps the last tailSize bytes of at most maxStderr, or of all.
 type tail struct {
 	flood
-	size int
-	kept []byte
+	endless bool
+	size    int
+	kept    []byte
 }
 
 func newTail() *tail { return &tail{flood: flood{over: make(chan struct{})}} }
 
-// Write returns an error once there are more than maxStderr bytes.
+// Write returns an error once there are more than maxStderr bytes, unless the tail is endless.
 func (t *tail) Write(b []byte) (int, error) {
 	n := len(b)
-	if t.size += n; t.size > maxStderr {
+	if t.size += n; t.size > maxStderr && !t.endless {
 		return 0, t.signal()
 	}
 	if n > tailSize {
@@ -161,11 +162,7 @@ func result(stdout []byte) approval.Raw {
 	if isObject(trimmed) {
 		return approval.Raw(trimmed)
 	}
-	text, err := jsontext.AppendQuote(nil, strings.ToValidUTF8(string(stdout), "\uFFFD"))
-	if err != nil {
-		return approval.Raw(`{"output":""}`) // unreachable: the text is valid UTF-8
-	}
-	return approval.Raw(`{"output":` + string(text) + `}`)
+	return codec.Object([]codec.Field{{Name: "output", Value: codec.Quote(string(stdout))}})
 }
 
 // isObject is strict: one object, valid UTF-8, no duplicate names, limited depth.

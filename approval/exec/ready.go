@@ -19,6 +19,11 @@ func Ready(h approval.Handler) error {
 		return commandReady(h)
 	case approval.HandlerHTTP:
 		return httpReady(h.HTTP)
+	case approval.HandlerMCP:
+		if h.HTTP.URL != "" {
+			return httpReady(h.HTTP)
+		}
+		return commandReady(h)
 	}
 	return nil
 }
@@ -58,8 +63,6 @@ func httpReady(h approval.HTTP) error {
 			return fmt.Errorf("secret of header %s: %w", name, err)
 		}
 	}
-	if _, err := rootsOf(h.CAFile); err != nil {
-		return fmt.Errorf("ca_file: %w", err)
-	}
-	return nil
+	_, err := rootsOf(h.CAFile)
+	return err
 }

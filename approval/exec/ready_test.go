@@ -47,6 +47,9 @@ func TestReady(t *testing.T) {
 		"a secret for everyone": {http(open, ""), "secret of header X-Key: " + open + ": other users can read it; run chmod 600 " + open},
 		"a pipe as secret":      {http("/dev/zero", ""), "secret of header X-Key: /dev/zero: not a regular file"},
 		"no certificates":       {http(secret, none), "ca_file: " + none + ": no such file or directory"},
+		"a server":              {approval.Handler{Kind: approval.HandlerMCP, Argv: []string{program}}, ""},
+		"no server":             {approval.Handler{Kind: approval.HandlerMCP, Argv: []string{none}}, "program " + none + ": no such program"},
+		"no secret of a server": {approval.Handler{Kind: approval.HandlerMCP, HTTP: approval.HTTP{URL: "https://x.org/", SecretHeaders: map[string]string{"A": none}}}, "secret of header A: " + none + ": no such file or directory"},
 		"nothing runs":          {approval.Handler{Kind: approval.HandlerNone, Argv: []string{none}}, ""},
 		"no handler":            {approval.Handler{}, ""},
 	} {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/permesso-dev/permesso/approval/codec"
 )
 
 const (
@@ -115,6 +117,15 @@ func (r *redactor) text(s string) string {
 	return s
 }
 
+// sanitize makes text from a server valid, short and free of secrets.
+func (r *redactor) sanitize(s string) string {
+	s = strings.ToValidUTF8(strings.TrimSpace(r.text(s)), "\uFFFD")
+	if len(s) <= tailSize {
+		return s
+	}
+	return strings.ToValidUTF8(s[:tailSize], "") + "…"
+}
+
 // end removes a possible beginning of a secret from the end of an incomplete body.
 func (r *redactor) end(b []byte) []byte {
 	const least = 4 // fewer reveal nothing, and would cut unrelated text
@@ -161,9 +172,5 @@ func (r *redactor) literal(quoted []byte) []byte {
 	if clean == string(plain) {
 		return quoted
 	}
-	out, err := jsontext.AppendQuote(nil, clean)
-	if err != nil {
-		return []byte(`""`) // unreachable: the text is valid UTF-8
-	}
-	return out
+	return codec.Quote(clean)
 }

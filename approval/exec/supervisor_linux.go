@@ -178,7 +178,7 @@ func startSupervisor(socket *os.File, without []string) (*os.Process, error) {
 
 // start sends a command with its three descriptors.
 func (l *link) start(sp spec, message []byte) (*process, error) {
-	std, err := newStdio(sp.stdin)
+	std, err := newStdio(sp)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func (l *link) start(sp spec, message []byte) (*process, error) {
 		return nil, fmt.Errorf("%w: %w", errSupervisorGone, err)
 	}
 	kill := func() { _, _ = l.conn.Write(pack(msgKill, sp.mark)) }
-	return &process{stdout: std.stdout, stderr: std.stderr, exited: exited, kill: kill}, nil
+	return &process{stdin: std.stdin, stdout: std.stdout, stderr: std.stderr, exited: exited, kill: kill}, nil
 }
 
 func (l *link) add(mark string, exited chan<- exit) error {
@@ -294,21 +294,26 @@ func (l *link) reap() {
 
 // stdio is a command's descriptors 0, 1 and 2, and the daemon's ends of them.
 type stdio struct {
-	childEnds      [3]int
-	stdout, stderr *os.File
+	childEnds             [3]int
+	stdin, stdout, stderr *os.File // stdin: nil, unless it is a pipe
 }
 
 // newStdio makes stdin a file in memory, which needs no writer and works if the
-// command does not read it. The pipes are blocking on the command's side, as
-// programs expect.
-func newStdio(input []byte) (*stdio, error) {
+// command does not read it, unless it is piped. The pipes are blocking on the command's
+// side, as programs expect.
+func newStdio(sp spec) (*stdio, error) {
 	s := &stdio{childEnds: [3]int{-1, -1, -1}}
 	var err error
-	if s.childEnds[0], err = memoryFile(input); err != nil {
-		return nil, err
+	if sp.piped {
+		s.stdin, s.childEnds[0], err = pipe("stdin", 1)
+	} else {
+		s.childEnds[0], err = memoryFile(sp.stdin)
 	}
-	if s.stdout, s.childEnds[1], err = pipe("stdout"); err == nil {
-		s.stderr, s.childEnds[2], err = pipe("stderr")
+	if err == nil {
+		s.stdout, s.childEnds[1], err = pipe("stdout", 0)
+	}
+	if err == nil {
+		s.stderr, s.childEnds[2], err = pipe("stderr", 0)
 	}
 	if err != nil {
 		s.closeChildEnds()
@@ -327,24 +332,25 @@ func (s *stdio) closeChildEnds() {
 }
 
 func (s *stdio) closeDaemonEnds() {
-	for _, f := range []*os.File{s.stdout, s.stderr} {
+	for _, f := range []*os.File{s.stdin, s.stdout, s.stderr} {
 		if f != nil {
 			_ = f.Close()
 		}
 	}
 }
 
-func pipe(name string) (*os.File, int, error) {
+// pipe makes a pipe of which the daemon has the end own: 0 to read, 1 to write.
+func pipe(name string, own int) (*os.File, int, error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		return nil, -1, os.NewSyscallError("pipe2", err)
 	}
-	if err := unix.SetNonblock(p[0], true); err != nil {
+	if err := unix.SetNonblock(p[own], true); err != nil {
 		_ = unix.Close(p[0])
 		_ = unix.Close(p[1])
 		return nil, -1, os.NewSyscallError("fcntl", err)
 	}
-	return os.NewFile(uintptr(p[0]), name), p[1], nil
+	return os.NewFile(uintptr(p[own]), name), p[1-own], nil
 }
 
 func memoryFile(content []byte) (int, error) {

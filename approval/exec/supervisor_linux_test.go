@@ -1,9 +1,12 @@
 package exec
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -62,6 +65,19 @@ func awaitGone(t testing.TB, what string, pid int) {
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10_000)
 	require.NoError(t, err)
 	require.Equal(t, 1, n, "%s, pid %d, is still alive", what, pid)
+}
+
+// awaitStopped waits until no thread of a process runs that was sent SIGSTOP.
+func awaitStopped(t testing.TB, pid int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		require.NoError(t, err)
+		return len(threads) > 0 && !slices.ContainsFunc(threads, func(file string) bool {
+			b, err := os.ReadFile(file)
+			return err == nil && !strings.HasPrefix(string(b[bytes.LastIndexByte(b, ')')+1:]), " T")
+		})
+	}, time.Minute, time.Millisecond, "process %d does not stop", pid)
 }
 
 func TestNoProcessOutlivesItsRun(t *testing.T) {
@@ -365,6 +381,7 @@ func TestAbandonedRunsAreKilled(t *testing.T) {
 	supervisor := childrenOf(daemon.Process.Pid)
 	require.Len(t, supervisor, 1)
 	require.NoError(t, syscall.Kill(supervisor[0], syscall.SIGSTOP)) // it must not see the end of the daemon
+	awaitStopped(t, supervisor[0])
 	require.NoError(t, daemon.Process.Kill())
 	require.Error(t, daemon.Wait())
 	require.True(t, alive(bare.pid))
@@ -423,13 +440,13 @@ func TestOnlyTheDaemonStartsASupervisor(t *testing.T) {
 }
 
 func TestMalformedMessagesStartNothing(t *testing.T) {
-	good := spec{mark: "m", dir: "/", path: "/bin/true", argv: []string{"true", ""}, env: []string{"A=b"}, temp: true, memory: 1 << 40, tasks: 7}
+	good := spec{mark: "m", dir: "/", path: "/bin/true", argv: []string{"true", ""}, env: []string{"A=b"}, temp: true, piped: true, memory: 1 << 40, tasks: 7}
 	b, err := good.pack()
 	require.NoError(t, err)
 	got, err := unpackSpec(unpack(b))
 	require.NoError(t, err)
 	require.Equal(t, good, got)
-	for i, wrong := range map[int][]string{4: {"-1", "x", ""}, 5: {"-1", "x", ""}, 7: {"0", "-1", "4", "x", ""}} {
+	for i, wrong := range map[int][]string{5: {"-1", "x", ""}, 6: {"-1", "x", ""}, 8: {"0", "-1", "4", "x", ""}} {
 		for _, n := range wrong {
 			fields := unpack(b)
 			fields[i] = n

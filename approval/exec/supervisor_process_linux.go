@@ -131,7 +131,7 @@ type supervisor struct {
 	brake  brake
 	precedence
 	spawned chan struct{} // signals the first child
-	started chan struct{} // signals a run
+	started chan struct{} // signals a run, and the end of one
 }
 
 // job is one run. It stays among the jobs until none of its processes is left.
@@ -141,6 +141,8 @@ type job struct {
 	dir    string // to be removed if the daemon is gone, or ""
 	memory int64  // its limits, 0: none
 	tasks  int
+	lasts  bool // it is a server
+	began  time.Time
 	cgroup string                 // its folder, or ""
 	said   *os.File               // why a command that joined its cgroup was not started, or nil
 	over   atomic.Pointer[string] // the limit that it is over, see limit
@@ -236,7 +238,7 @@ func signalTo(c chan struct{}) {
 
 // spawn starts a command, in its own cgroup if this host permits it.
 func (w *supervisor) spawn(s spec, fds []int) (*job, error) {
-	j := &job{mark: s.mark, memory: s.memory, tasks: s.tasks}
+	j := &job{mark: s.mark, memory: s.memory, tasks: s.tasks, lasts: s.piped, began: time.Now()}
 	var err error
 	if w.groups.runs != "" {
 		if j.cgroup, err = w.groups.make(s.mark, s); err != nil {
@@ -328,6 +330,7 @@ func (w *supervisor) reapChild(pid int) {
 	if j != nil && !j.ended.Load() {
 		j.state = state
 		j.ended.Store(true)
+		signalTo(w.started) // watch may have to settle it
 	}
 }
 

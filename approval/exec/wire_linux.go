@@ -12,14 +12,14 @@ import (
 // can contain.
 //
 //	daemon → supervisor
-//	  run   MARK DIR TEMP MEMORY TASKS PATH NARGS ARG… VAR…   with stdin, stdout, stderr
+//	  run   MARK DIR TEMP LASTS MEMORY TASKS PATH NARGS ARG… VAR…   with stdin, stdout, stderr
 //	  kill  MARK
 //	supervisor → daemon
 //	  ready  GROUPS WHY             first and once
 //	  failed MARK TEXT              nothing was started
 //	  exit   MARK STATUS LEFT OVER  nothing is left running
 //
-// MEMORY (bytes) and TASKS (processes and threads) are the run's limits; 0: none. OVER is
+// LASTS is true for a server. MEMORY (bytes) and TASKS (processes and threads) are the run's limits; 0: none. OVER is
 // "memory" or "tasks" if the run was over that limit, else empty. GROUPS is the folder of
 // the runs' cgroups, or empty. WHY says why the kernel does not keep the limits, so that
 // they are counted; it is empty if the kernel does.
@@ -48,11 +48,11 @@ func pack(fields ...string) []byte { return []byte(strings.Join(fields, "\x00"))
 func unpack(b []byte) []string { return strings.Split(string(b), "\x00") }
 
 // runFields are the fields of run before the first ARG.
-const runFields = 8
+const runFields = 9
 
 func (s spec) pack() ([]byte, error) {
 	fields := make([]string, 0, runFields+len(s.argv)+len(s.env))
-	fields = append(fields, msgRun, s.mark, s.dir, strconv.FormatBool(s.temp),
+	fields = append(fields, msgRun, s.mark, s.dir, strconv.FormatBool(s.temp), strconv.FormatBool(s.piped),
 		strconv.FormatInt(s.memory, 10), strconv.Itoa(s.tasks), s.path, strconv.Itoa(len(s.argv)))
 	fields = append(append(fields, s.argv...), s.env...)
 	b := pack(fields...)
@@ -66,15 +66,15 @@ func unpackSpec(fields []string) (spec, error) {
 	if len(fields) < runFields {
 		return spec{}, errMessage
 	}
-	memory, err1 := strconv.ParseInt(fields[4], 10, 64)
-	tasks, err2 := strconv.Atoi(fields[5])
-	n, err3 := strconv.Atoi(fields[7])
+	memory, err1 := strconv.ParseInt(fields[5], 10, 64)
+	tasks, err2 := strconv.Atoi(fields[6])
+	n, err3 := strconv.Atoi(fields[8])
 	rest := fields[runFields:]
 	if err := errors.Join(err1, err2, err3); err != nil || memory < 0 || tasks < 0 || n <= 0 || n > len(rest) {
 		return spec{}, errMessage
 	}
 	return spec{
-		mark: fields[1], dir: fields[2], temp: fields[3] == "true", memory: memory, tasks: tasks, path: fields[6],
+		mark: fields[1], dir: fields[2], temp: fields[3] == "true", piped: fields[4] == "true", memory: memory, tasks: tasks, path: fields[7],
 		argv: rest[:n], env: rest[n:],
 	}, nil
 }

@@ -47,6 +47,14 @@ func (f filler) runs(h approval.Handler) (r approval.Runs, why approval.Reason) 
 			return r, why
 		}
 		r.Body, why = f.body(h.HTTP.Body)
+	case approval.HandlerMCP:
+		r.Server, r.Tool, r.Dir, r.WithArgs, r.Headers = h.MCP.Server, h.MCP.Tool, h.Dir, true, headers(h.HTTP)
+		for _, element := range h.Argv {
+			r.Argv = append(r.Argv, []approval.Part{{Text: element}})
+		}
+		if h.HTTP.URL != "" {
+			r.URL = []approval.Part{{Text: h.HTTP.URL}}
+		}
 	}
 	return r, why
 }

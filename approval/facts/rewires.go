@@ -253,3 +253,12 @@ func matchesRewired(pattern string) bool {
 	}
 	return false
 }
+
+// DefinitionChange is an argument that a gateway before an MCP server adds to the call of a tool whose definition is not the
+// one that was approved. No table declares it, so that a person is asked whatever the rules allow.
+const DefinitionChange = "definition_change"
+
+// DefinitionChanged reports whether the arguments have it.
+func DefinitionChanged(args approval.Raw) bool {
+	return slices.ContainsFunc(codec.FirstFields(args), func(f codec.Field) bool { return f.Name == DefinitionChange })
+}

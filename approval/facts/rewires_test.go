@@ -40,6 +40,7 @@ func TestRewires(t *testing.T) {
 		"permesso approve a7f3", "/usr/local/bin/permesso deny a7f3", "sudo permesso config edit", "env A=b permesso pause", "permesso", "permesso $X", "PERMESSO grants",
 		"sh -c 'permesso approve a'", "echo a | xargs permesso approve", "permesso --home x request y", "( permesso resume )", "echo $(permesso approve x)", "x=.bashrc; echo a > ~/$x",
 		"permesso hook install claude-code --yes", "permesso hook uninstall claude-code", "permesso hook --workspace x run -- claude", "permesso hook $X",
+		"permesso mcp unwrap claude-code --yes", "permesso mcp install codex", "permesso mcp proxy -- x",
 		"p=permesso; $p approve a7f3", "$(echo permesso) approve a", "/usr/bin/perm* approve a", "~/bin/p?rmesso deny a", "npx permesso approve a", "npm exec permesso -- pause",
 		`python3 -c 'import os;os.system("permesso approve a")'`, "perl -e 'exec qw(permesso approve a)'", "cp $(which permesso) x && ./x approve a",
 		"ln -s /usr/bin/permesso x", "cp /usr/bin/permesso x; ./x approve a", "pkill permesso", "killall -9 permesso", "systemctl --user stop permesso.service", "rc-service permesso stop",

@@ -203,6 +203,9 @@ func Templates(t approval.Tool) (all []Template) {
 	for _, verb := range t.Verb {
 		put("verb", NamesIn(verb))
 	}
+	if t.Handler.Kind == approval.HandlerMCP {
+		return all // its server does not depend on a request
+	}
 	for _, element := range t.Handler.Argv {
 		parts, _ := parse(element) // CheckArgv reports its errors
 		put("handler.argv", namesOf(parts))

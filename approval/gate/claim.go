@@ -30,6 +30,7 @@ type run struct {
 	ruling     approval.Ruling
 	undo       func()      // returns what policy reserved; may be nil
 	rerun      bool        // the second run of an idempotent tool
+	task       []byte      // the task of an earlier run, whose end is awaited; nil: a run
 	submission *submission // its callers wait for acceptance; may be nil
 	leftovers  []approval.Doc
 }
@@ -122,6 +123,28 @@ func (g *Gate) runAgain(ctx context.Context, s *state) (waiting bool, err error)
 	return false, g.execute(ctx, run{
 		key: s.key, tool: tool, claim: s.claim, info: g.infoFor(s), decision: g.claimDecision(s.claim), args: args, rerun: true, leftovers: s.leftovers(),
 	})
+}
+
+// resumeTask is row 3 for a run that has become a task, which goes on without the daemon. Its end is awaited: nothing is
+// started, so it needs no other receipt, and a pause does not hold it.
+func (g *Gate) resumeTask(ctx context.Context, s *state) (waiting bool, err error) {
+	args, err := claimedArgs(s.claim, s.key)
+	if err != nil {
+		return false, g.endInterrupted(ctx, s)
+	}
+	if ok, err := g.reserveRun(ctx, s.key, len(s.claim.Pending)+len(s.claim.Request), s.tool); !ok {
+		s.retryAt = g.Now().Add(minExamineInterval)
+		return true, err
+	}
+	if !g.takeSlot(s.key, s.tool) {
+		g.releaseReservation(s.key)
+		return true, nil
+	}
+	g.running.set(s.key, true)
+	g.start(run{
+		key: s.key, tool: s.tool, claim: s.claim, info: g.infoFor(s), decision: g.claimDecision(s.claim), args: args, task: s.task, leftovers: s.leftovers(),
+	})
+	return false, nil
 }
 
 func claimedArgs(c *approval.Claim, k approval.Key) ([]byte, error) {
@@ -257,13 +280,22 @@ func (g *Gate) start(r run) {
 }
 
 func (g *Gate) runHandler(r run) {
-	g.outcomes.set(r.key, r.outcome(g.Executor.Run(context.Background(), r.job())))
+	execute, job := g.Executor.Run, r.job()
+	if job.Task != nil {
+		execute = g.Executor.Resume
+	}
+	job.KeepTask = func(task []byte) error {
+		return g.Store.Commit(context.Background(), store.Put(approval.DocTask, r.key, g.Seal.Seal(approval.DocTask, r.key, task)))
+	}
+	if effect := execute(context.Background(), job); !effect.Left { // else its claim stays for the next start
+		g.outcomes.set(r.key, r.outcome(effect))
+	}
 	g.releaseSlot(r.key, r.tool)
 }
 
 func (r *run) job() approval.Job {
 	job := approval.Job{
-		Workspace: r.key.Workspace, RequestID: r.key.ID, Tool: r.tool, Args: r.args, Receipt: r.claim.Receipt,
+		Workspace: r.key.Workspace, RequestID: r.key.ID, Tool: r.tool, Args: r.args, Receipt: r.claim.Receipt, Task: r.task,
 	}
 	if r.tool.Handler.Idempotent {
 		job.Key = r.key.ID
@@ -275,6 +307,8 @@ func (r *run) job() approval.Job {
 func (r *run) outcome(effect approval.Effect) outcome {
 	st := approval.StatusApproved
 	switch {
+	case effect.Unknown:
+		st = approval.StatusInterrupted
 	case effect.Error != "":
 		st = approval.StatusFailed
 	case r.decision == nil:
@@ -288,10 +322,14 @@ func (r *run) outcome(effect approval.Effect) outcome {
 	if effect.Error != "" {
 		reason = "handler failed; see the record" // the handler's own text may contain the arguments
 	}
+	claimed := []approval.Doc{approval.DocClaim}
+	if r.tool.Handler.Kind == approval.HandlerMCP {
+		claimed = []approval.Doc{approval.DocTask, approval.DocClaim}
+	}
 	return outcome{
 		key: r.key, status: st, event: kind, effect: effect, reason: reason,
 		taints: r.ruling.Taints, byAgent: r.tool.ByAgent() && st != approval.StatusFailed,
-		record: recordFromClaim(r.claim), info: r.info, decision: r.decision, leftovers: append([]approval.Doc{approval.DocClaim}, r.leftovers...),
+		record: recordFromClaim(r.claim), info: r.info, decision: r.decision, leftovers: append(claimed, r.leftovers...),
 	}
 }
 

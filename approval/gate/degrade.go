@@ -297,6 +297,9 @@ func (g *Gate) waitedTooLong(s *state, limit time.Duration) bool {
 // refuseDegraded refuses a request that the gate cannot take now, if there is space
 // for a refusal.
 func (g *Gate) refuseDegraded(ctx context.Context, s *state) (waiting bool, err error) {
+	if s.submission == nil && g.delay(move.Intake, s) { // it has just become so
+		return true, nil
+	}
 	p, degraded := g.Degraded()
 	if !degraded {
 		p.Reason = "the free disk space is too small for this tool's max_output"

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/approval/submit"
@@ -83,7 +82,11 @@ func (g *Gate) sealRecord(e *outcome) (file []byte, err error) {
 	}
 	rec.Version, rec.RequestID, rec.Workspace, rec.Status = approval.Version, e.key.ID, e.key.Workspace, e.status
 	rec.EndedAt = g.Now().UTC()
-	if rec.Response, err = e.response().Encode(); err != nil {
+	response := e.response()
+	if g.Head != nil {
+		response.Log = g.Head()
+	}
+	if rec.Response, err = response.Encode(); err != nil {
 		return nil, fmt.Errorf("encode response: %w", err)
 	}
 	body, err := rec.Encode()
@@ -299,9 +302,5 @@ func (g *Gate) backoff(failures int) time.Time {
 
 // answerResult is the result {"answer": "text"}.
 func answerResult(text string) approval.Raw {
-	b, err := jsontext.AppendQuote([]byte(`{"answer":`), strings.ToValidUTF8(text, "\uFFFD"))
-	if err != nil {
-		return approval.Raw("{}")
-	}
-	return append(b, '}')
+	return codec.Object([]codec.Field{{Name: "answer", Value: codec.Quote(text)}})
 }

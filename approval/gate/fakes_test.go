@@ -18,9 +18,16 @@ type fakeExecutor struct {
 	onRun    func()
 	do       func(approval.Job) approval.Effect // nil: {"done":true}
 
+	resume func(approval.Job) approval.Effect
+
 	mu   sync.Mutex
 	jobs []approval.Job
 	args map[approval.Key][]string
+}
+
+// Resume implements gate.executor.
+func (x *fakeExecutor) Resume(_ context.Context, job approval.Job) approval.Effect {
+	return x.resume(job)
 }
 
 // Run implements gate.executor.

@@ -48,9 +48,10 @@ type Grants interface {
 	AddFromDecision(p *approval.Pending, d *approval.Decision) error
 }
 
-// executor verifies the receipt, then runs the tool.
+// executor verifies the receipt, then runs the tool. Resume awaits the end of a task that an earlier Run has kept.
 type executor interface {
 	Run(ctx context.Context, job approval.Job) approval.Effect
+	Resume(ctx context.Context, job approval.Job) approval.Effect
 }
 
 // Audit is the audit log. Note leaves it to a later commit, or to Sync, to make the entry
@@ -115,6 +116,8 @@ type Gate struct {
 	// would replace goes to chat services. nil: every text may have one.
 	HoldsSecret func(text string) bool
 	Log         zerolog.Logger
+	// Head is the newest checkpoint of the audit log; nil, or without one: responses do not name it.
+	Head func() *approval.LogHead
 
 	Now               func() time.Time                  // nil: time.Now
 	Changed           func(approval.Key)                // called when a request becomes pending or gets its response; may be nil

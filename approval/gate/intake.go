@@ -104,29 +104,25 @@ func (ev *evaluation) fill(settings Settings, r *approval.Request) (why approval
 		ev.runs.Args = facts.ReleaseArgs(r.ActionType)
 	case !ev.known && !byAgent:
 		return facts.UnknownTool(r.ToolName, settings.ToolNames())
-	case !ev.known:
-		ev.tool = approval.AgentTool(r.ToolName)
-		ev.runs = unlisted(ev.tool, r.RequestData)
-	case byAgent && !ev.tool.ByAgent():
+	case byAgent && ev.known && !ev.tool.ByAgent():
 		return approval.Because("tool_on_host", "tool", r.ToolName)
 	default:
-		ev.runs, why = fill(ev.tool, r.RequestData)
+		if !ev.known {
+			ev.tool = approval.AgentTool(r.ToolName)
+		}
+		ev.runs, why = fill(ev.tool, ev.known, r.RequestData)
 	}
 	return why
 }
 
-// fill is what would run. Only the agent knows what its own call takes: if the table does not declare it so, people see
-// all of it.
-func fill(tool approval.Tool, data approval.Raw) (approval.Runs, approval.Reason) {
+// fill is what would run. Only the agent knows what its own call takes: if the table does not declare it so, or does not
+// name the tool, people see all of it.
+func fill(tool approval.Tool, known bool, data approval.Raw) (approval.Runs, approval.Reason) {
 	runs, why := facts.Fill(tool, data)
-	if !why.IsZero() && tool.ByAgent() {
-		return unlisted(tool, data), approval.Reason{}
+	if tool.ByAgent() && (!known || !why.IsZero()) {
+		return approval.Runs{Kind: tool.Handler.Kind, Args: facts.AgentArgs(tool, data), Unlisted: true}, approval.Reason{}
 	}
 	return runs, why
-}
-
-func unlisted(tool approval.Tool, data approval.Raw) approval.Runs {
-	return approval.Runs{Kind: tool.Handler.Kind, Args: facts.AgentArgs(tool, data), Unlisted: true}
 }
 
 func malformedText(s *state) string {

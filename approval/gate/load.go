@@ -38,6 +38,7 @@ type state struct {
 	decision *approval.Decision
 	dBytes   []byte
 	claim    *approval.Claim
+	task     []byte        // by which an executor finds the claim's task
 	tool     approval.Tool // the approved or claimed tool, as it was read
 	record   *approval.Record
 }
@@ -90,8 +91,12 @@ func (g *Gate) loadClaim(ctx context.Context, s *state) error {
 	}
 	s.Claim = ok
 	if s.Record && !ok {
-		// A power cut can restore a second claim that was removed.
-		_, s.Claim, err = g.readIfExists(ctx, approval.DocAgain, s.key)
+		// A power cut can restore a second claim or a task that was removed.
+		for _, d := range []approval.Doc{approval.DocAgain, approval.DocTask} {
+			if err == nil && !s.Claim {
+				_, s.Claim, err = g.readIfExists(ctx, d, s.key)
+			}
+		}
 		return err
 	}
 	if !ok || s.Running || s.Record {
@@ -103,7 +108,14 @@ func (g *Gate) loadClaim(ctx context.Context, s *state) error {
 	_, s.Again, err = g.readIfExists(ctx, approval.DocAgain, s.key)
 	tool, known := g.settings().Tool(s.claim.ToolName)
 	s.tool = tool
-	s.Idempotent = known && tool.Handler.Idempotent && tool.SHA256() == s.claim.ToolSHA256
+	same := known && tool.SHA256() == s.claim.ToolSHA256
+	s.Idempotent = same && tool.Handler.Idempotent
+	if err != nil || !same || tool.Handler.Kind != approval.HandlerMCP {
+		return err
+	}
+	if b, s.Task, err = g.readIfExists(ctx, approval.DocTask, s.key); s.Task {
+		s.task, err = g.Seal.Open(approval.DocTask, s.key, b)
+	}
 	return err
 }
 

@@ -121,6 +121,8 @@ func (g *Gate) apply(ctx context.Context, m move.Move, s *state) (waiting bool, 
 		return false, g.endInterrupted(ctx, s)
 	case move.RunAgain:
 		return g.runAgain(ctx, s)
+	case move.ResumeTask:
+		return g.resumeTask(ctx, s)
 	case move.RejectDecision:
 		return false, g.rejectDecision(ctx, s, event.Forged, "decision is not valid for the pending request; host programs must not write decisions: they hand them to the daemon")
 	case move.RunClaim:
@@ -199,6 +201,7 @@ func (s *state) leftovers() []approval.Doc {
 	}{
 		{s.Decision != move.Absent, approval.DocDecision},
 		{s.Claim, approval.DocAgain},
+		{s.Claim, approval.DocTask},
 		{s.Claim, approval.DocClaim},
 		{s.Request != move.Absent && s.submission == nil, approval.DocRequest},
 		{s.Cancel, approval.DocCancel},

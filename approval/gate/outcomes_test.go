@@ -322,6 +322,8 @@ type crashingExecutor struct{}
 
 func (crashingExecutor) Run(context.Context, approval.Job) approval.Effect { panic(errCrash) }
 
+func (crashingExecutor) Resume(context.Context, approval.Job) approval.Effect { panic(errCrash) }
+
 // files are all documents, without the logs.
 func (h *rig) files() map[string]string {
 	all := map[string]string{}

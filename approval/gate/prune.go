@@ -177,7 +177,7 @@ func (p *Pruner) unused(ctx context.Context, k approval.Key, withRecord bool) (r
 
 // unfinished are the documents that a record makes harmless.
 var unfinished = []approval.Doc{
-	approval.DocRequest, approval.DocCancel, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocAgain,
+	approval.DocRequest, approval.DocCancel, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocAgain, approval.DocTask,
 }
 
 func (p *Pruner) exists(ctx context.Context, d approval.Doc, k approval.Key) (bool, error) {

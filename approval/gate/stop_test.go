@@ -60,6 +60,36 @@ func TestFailedCheckpointStopsTheGate(t *testing.T) {
 	require.True(t, h.has(approval.DocPending, key(50)), "still asked")
 }
 
+// A request that is being taken in when the gate stops waits for the next start, as one that comes later does.
+func TestRequestInAStoppingGateWaits(t *testing.T) {
+	disk := newFaultyDisk()
+	h := newRig(t, options{fs: disk})
+	h.ask(key(1), request(key(1), "run", ""))
+	h.writeRequest(key(2), request(key(2), "auto", ""))
+	disk.set(func() { disk.failSyncFS = func() error { return syscall.EIO } })
+	config, stopped := h.gate.Config, false
+	h.gate.Config = func() (gate.Settings, gate.Policy) {
+		if !stopped {
+			stopped = true
+			require.Error(t, h.gate.Store.Checkpoint(t.Context()))
+			h.gate.Examine(t.Context())
+		}
+		return config()
+	}
+	_, err := h.gate.Step(t.Context(), key(2))
+	require.NoError(t, err)
+	p, _ := h.gate.Degraded()
+	require.True(t, stopped && p.Restart)
+	require.False(t, h.has(approval.DocResponse, key(2)))
+
+	disk.set(func() { disk.failSyncFS = nil })
+	h.Crash()
+	h.open()
+	h.keys = append(h.keys, key(2))
+	h.run(0)
+	require.Equal(t, approval.StatusAutoApproved, h.waitResponse(key(2), waitLimit).Status)
+}
+
 // A stopped gate tries nothing again, and does not wait for outcomes that it cannot write.
 func TestStoppedGateEndsAtOnce(t *testing.T) {
 	var tries atomic.Int32

@@ -15,12 +15,12 @@ func (g *Gate) currentTool(p *approval.Pending) (approval.Tool, move.ToolState) 
 	if p.ToolName == "" {
 		return approval.Tool{}, move.ToolSame
 	}
-	tool, ok := g.settings().Tool(p.ToolName)
-	if !ok && p.Runs.Unlisted {
-		tool, ok = approval.AgentTool(p.ToolName), true
+	tool, known := g.settings().Tool(p.ToolName)
+	if !known && p.Runs.Unlisted {
+		tool = approval.AgentTool(p.ToolName)
 	}
 	switch {
-	case !ok:
+	case !known && !p.Runs.Unlisted:
 		return tool, move.ToolGone
 	case tool.SHA256() != p.ToolSHA256:
 		return tool, move.ToolChanged
@@ -28,7 +28,7 @@ func (g *Gate) currentTool(p *approval.Pending) (approval.Tool, move.ToolState) 
 	if p.Runs.Kind == "" && !tool.Runs() {
 		return tool, move.ToolSame
 	}
-	if runs, why := fill(tool, p.RequestData); !why.IsZero() || !reflect.DeepEqual(runs, p.Runs) {
+	if runs, why := fill(tool, known, p.RequestData); !why.IsZero() || !reflect.DeepEqual(runs, p.Runs) {
 		// This version would run something else than was shown, or an earlier one showed no invocation.
 		return tool, move.ToolChanged
 	}

@@ -83,6 +83,20 @@ func TestPendingShowsWhatRuns(t *testing.T) {
 	require.Zero(t, h.pending(question).Runs)
 }
 
+// Only the agent knows what a call of its own takes, also one that takes nothing.
+func TestACallThatNoTableNamesCanBeApproved(t *testing.T) {
+	for _, data := range []string{`{}`, `{"command":"ls"}`, `{"what":{}}`} {
+		t.Run(data, func(t *testing.T) {
+			h, k := newRig(t, options{inline: true}), key(1)
+			h.ask(k, request(k, "ExitPlanMode", data, `"execution":"agent"`))
+			require.True(t, h.pending(k).Runs.Unlisted)
+			h.decide(decision(k, approval.Approved))
+			h.step(k)
+			require.Equal(t, "approved", h.outcome(k))
+		})
+	}
+}
+
 // A version that would run something else than was shown does not run it. The first
 // version showed no invocation.
 func TestOnlyWhatWasShownRuns(t *testing.T) {

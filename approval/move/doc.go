@@ -11,7 +11,8 @@
 //	            (once its retention is over, S may be gone)
 //	2    R      running here                                wait
 //	3    R      not running here                            end interrupted; an idempotent tool
-//	                                                        without a second claim: run once more
+//	                                                        without a second claim: run once more;
+//	                                                        a task, first: await its end
 //	4    P D    D not valid, or another P's                 reject D, the slot is free again
 //	5    P D    approved, now <= run_before, tool unchanged claim, run, end
 //	            tool gone or changed                        end failed

@@ -51,6 +51,7 @@ type Documents struct {
 	Tool           ToolState
 	Running        bool // this process is executing this key
 	Idempotent     bool // the claimed tool permits one more run
+	Task           bool // the claimed run has become a task that goes on without this process
 }
 
 // Move is the next step for one key.
@@ -63,6 +64,7 @@ const (
 	WaitRunning                // row 2
 	EndInterrupted             // row 3
 	RunAgain                   // row 3, idempotent
+	ResumeTask                 // row 3, a task
 	RejectDecision             // rows 4 and 14
 	RunClaim                   // row 5
 	EndToolGone                // row 5
@@ -115,6 +117,8 @@ func nextClaimed(d Documents) Move {
 	switch {
 	case d.Running:
 		return WaitRunning
+	case d.Task:
+		return ResumeTask
 	case d.Idempotent && !d.Again:
 		return RunAgain
 	}

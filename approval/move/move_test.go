@@ -50,6 +50,7 @@ func table() []line {
 		}, move.Settle, nil},
 		{16, func(m input) bool { return m.Record }, move.None, nil}, // settled: rows 2 to 15 need the absence of C
 		{2, func(m input) bool { return m.Claim && m.Running }, move.WaitRunning, nil},
+		{3, func(m input) bool { return m.Claim && m.Task }, move.ResumeTask, nil},
 		{3, func(m input) bool { return m.Claim && m.Idempotent && !m.Again }, move.RunAgain, nil},
 		{3, func(m input) bool { return m.Claim }, move.EndInterrupted, nil},
 		{4, func(m input) bool { return m.hasP() && m.Decision == move.Invalid }, move.RejectDecision, nil},
@@ -128,6 +129,7 @@ func dimensions() []dimension {
 		{3, func(d *move.Documents, v int) { d.Tool = move.ToolState(v) }},
 		flagged(func(d *move.Documents, on bool) { d.Running = on }),
 		flagged(func(d *move.Documents, on bool) { d.Idempotent = on }),
+		flagged(func(d *move.Documents, on bool) { d.Task = on }),
 		around(func(d *move.Documents) *time.Time { return &d.ExpiresAt }),
 		{2, func(d *move.Documents, v int) {
 			d.FirstSeen = noon().Add(-time.Second - time.Duration(v)*time.Minute)
@@ -135,7 +137,7 @@ func dimensions() []dimension {
 	}
 }
 
-// everyCombination calls visit with all 2,488,320 combinations and returns their
+// everyCombination calls visit with all 4,976,640 combinations and returns their
 // number.
 func everyCombination(dims []dimension, visit func(move.Documents)) int {
 	digits, d, n := make([]int, len(dims)), move.Documents{}, 0
@@ -173,7 +175,7 @@ func TestNextAgreesWithTheTableOnEveryCombination(t *testing.T) {
 			t.Fatalf("%+v\nNext says move %d at %v\nrow %d says move %d at %v", d, next, at, want.row, want.move, wake)
 		}
 	})
-	require.Equal(t, 2_488_320, n, "the product of all dimensions")
+	require.Equal(t, 4_976_640, n, "the product of all dimensions")
 	for row := 1; row <= 16; row++ {
 		require.Positive(t, rows[row], "row %d is never the first that fits", row)
 	}
@@ -193,7 +195,7 @@ func TestNextRunsOnlyApprovedActions(t *testing.T) {
 				t.Fatalf("runs: %+v", d)
 			}
 		case move.RunAgain:
-			if !d.Claim || d.Again || d.Record || d.Running || !d.Idempotent {
+			if !d.Claim || d.Again || d.Record || d.Running || d.Task || !d.Idempotent {
 				t.Fatalf("runs again: %+v", d)
 			}
 		case move.Intake:
@@ -303,7 +305,7 @@ func TestPackageCommentPublishesTheTable(t *testing.T) {
 func moveWords() map[move.Move]string {
 	return map[move.Move]string{
 		move.None: "rest", move.Settle: "settle", move.WaitRunning: "wait",
-		move.EndInterrupted: "end interrupted", move.RunAgain: "run once more",
+		move.EndInterrupted: "end interrupted", move.RunAgain: "run once more", move.ResumeTask: "await its end",
 		move.RejectDecision: "reject D", move.RunClaim: "claim, run, end",
 		move.EndToolGone: "end failed", move.EndToolChanged: "end failed",
 		move.EndLate: "end expired", move.EndVerdict: "end with it",

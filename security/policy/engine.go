@@ -268,7 +268,11 @@ func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 	v.noGrant = f.Tool != "" && !f.KnownTool
 	if f.Unlisted {
 		v.setHardAsk(byUnlisted)
-		v.addReason("call_unlisted", "tool", f.Tool)
+		reason := "call_unlisted"
+		if facts.DefinitionChanged(f.Args) {
+			reason = "definition_changed"
+		}
+		v.addReason(reason, "tool", f.Tool)
 	}
 	if f.ByAgent {
 		reads := f.Capability == "fs:read"
