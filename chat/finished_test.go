@@ -34,6 +34,20 @@ func TestTheInvocationIsFinished(t *testing.T) {
 	}, filled(t, url, `{"a":"Roma x","b":"a&b"}`))
 }
 
+// What the agent executes is not what the gateway calls for it.
+func TestWhoExecutesACall(t *testing.T) {
+	for _, row := range []struct{ language, tool, want string }{
+		{"en", "Bash", "execution: by the agent; the gate runs nothing"},
+		{"en", "mcp.mail.send", "execution: the MCP gateway calls the server's tool once, exactly with these arguments"},
+		{"it", "mcp.mail.send", "esecuzione: il gateway MCP chiama lo strumento del server una volta, esattamente con questi argomenti"},
+	} {
+		c := Style{Language: row.language}.Card(example(func(p *approval.Pending) {
+			p.ToolName, p.Runs = row.tool, approval.Runs{Kind: approval.HandlerAgent}
+		}))
+		require.Equal(t, row.want, runsOf(c)[0])
+	}
+}
+
 // A member's name is never masked, also not in the object line.
 func TestNamesAreNotMaskedInTheObjectLine(t *testing.T) {
 	c := Style{Redact: secretWords{"hunter2"}}.Card(example(func(p *approval.Pending) {

@@ -70,10 +70,10 @@ func (r renderer) whyNot(scope approval.Scope) string {
 // noRuleLifts are the reasons that a proposed rule leaves: another rule, a secret, a limit.
 var noRuleLifts = strings.Fields("rule_ask secret rate_ask rate_ask_bare cost_session_ask cost_day_ask")
 
-// Proposable says whether a rule might allow p: its tool is configured, and nothing asked
-// that no rule lifts.
+// Proposable says whether a rule might allow p: its tool is configured with these arguments,
+// and nothing asked that no rule lifts.
 func Proposable(p *approval.Pending) bool {
-	return p.Type != approval.TypeQuestion && p.ToolSHA256 != "" && !slices.ContainsFunc(p.Ruling.Reasons, func(x approval.Reason) bool {
+	return p.Type != approval.TypeQuestion && p.ToolSHA256 != "" && !p.Runs.Unlisted && !slices.ContainsFunc(p.Ruling.Reasons, func(x approval.Reason) bool {
 		return slices.Contains(noRuleLifts, x.Code)
 	})
 }

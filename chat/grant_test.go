@@ -261,6 +261,9 @@ func TestProposeRule(t *testing.T) {
 		require.Contains(t, approval.ReasonCodes(), code)
 		require.Empty(t, Style{Local: true}.ProposeRule(p), "no rule lifts that: "+code)
 	}
+	unlisted := example()
+	unlisted.Runs.Unlisted = true
+	require.Empty(t, Style{Local: true}.ProposeRule(unlisted), "no rule allows what no table declares")
 	said := Style{Local: true, Language: "it"}.ProposeRule(example())
 	require.Equal(t, "Proponi una regola: permesso rule add --from a7f3b2c1", said)
 }

@@ -186,9 +186,13 @@ type messages struct {
 	CutProse         string
 	Invoked          string
 	ByAgent          string
+	ByGateway        string
 	Dir              string
 	Stdin            string
 	Body             string
+	Calls            string
+	ServerRuns       string
+	ServerAt         string
 	AsJSON           string
 	FileContent      string
 	Blocked          string

@@ -125,30 +125,54 @@ func (v invocation) handler(hasArgs bool) (lines []Line) {
 	input := v.Stdin
 	switch x.Kind {
 	case approval.HandlerCommand:
-		for i, element := range x.Argv {
-			if i == 0 {
-				lines = append(lines, Line{LineCode, Format(v.Invoked, "what", v.join(element))})
-				continue
-			}
-			lines = append(lines, Line{LineCode, withBar(v.join(element))})
-		}
-		if x.Dir != "" {
-			lines = append(lines, Line{LineText, Format(v.Dir, "dir", Escape(x.Dir))})
-		}
+		lines = v.command(v.Invoked)
 	case approval.HandlerHTTP:
 		input = v.Body
 		lines = append(lines, Line{LineCode, Format(v.Invoked, "what", Escape(x.Method)+" "+v.join(x.URL))})
-		for _, h := range x.Headers {
-			lines = append(lines, Line{LineCode, withBar(v.header(h))})
-		}
+		lines = append(lines, v.headers()...)
 		if len(x.Body) > 0 {
 			lines = append(lines, Line{LineCode, Format(input, "what", v.template(x.Body))})
 		}
+	case approval.HandlerMCP:
+		input = v.Body
+		lines = append(lines, Line{LineCode, Format(v.Calls, "tool", Escape(x.Tool), "server", Escape(x.Server))})
+		lines = append(lines, v.command(v.ServerRuns)...)
+		if len(x.URL) > 0 {
+			lines = append(lines, Line{LineCode, Format(v.ServerAt, "what", v.join(x.URL))})
+		}
+		lines = append(lines, v.headers()...)
 	case approval.HandlerAgent:
-		lines = append(lines, Line{LineText, v.ByAgent})
+		by := v.ByAgent
+		if approval.ByGateway(v.p.ToolName) {
+			by = v.ByGateway
+		}
+		lines = append(lines, Line{LineText, by})
 	}
 	if x.WithArgs && hasArgs {
 		lines = append(lines, Line{LineText, Format(input, "what", v.AsJSON)})
+	}
+	return lines
+}
+
+// command is a command line and its folder, no line if there is none. first has its program.
+func (v invocation) command(first string) (lines []Line) {
+	x := v.p.Runs
+	for i, element := range x.Argv {
+		if i == 0 {
+			lines = append(lines, Line{LineCode, Format(first, "what", v.join(element))})
+			continue
+		}
+		lines = append(lines, Line{LineCode, withBar(v.join(element))})
+	}
+	if x.Dir != "" {
+		lines = append(lines, Line{LineText, Format(v.Dir, "dir", Escape(x.Dir))})
+	}
+	return lines
+}
+
+func (v invocation) headers() (lines []Line) {
+	for _, h := range v.p.Runs.Headers {
+		lines = append(lines, Line{LineCode, withBar(v.header(h))})
 	}
 	return lines
 }

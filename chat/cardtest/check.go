@@ -81,10 +81,16 @@ func (r *reader) invocation(e effect, inline map[string]bool) string {
 	if e.dir != "" && !r.endsLine([]piece{{text: e.dir}}, nil) {
 		return fmt.Sprintf("the working directory cannot be read: %q", e.dir)
 	}
-	if e.method == "" {
+	if e.server != "" && (!r.endsLine([]piece{{text: e.server}}, nil) || !r.anywhere(func(p place) bool {
+		_, ok := r.pieces(p, []piece{{text: e.tool}}, nil)
+		return ok
+	})) {
+		return fmt.Sprintf("the tool and its server cannot be read: %s, %s", e.tool, e.server)
+	}
+	if e.method == "" && len(e.url) == 0 {
 		return ""
 	}
-	if !r.endsLine(append([]piece{{text: e.method + " "}}, e.url...), inline) {
+	if !r.endsLine(append([]piece{{text: strings.TrimLeft(e.method+" ", " ")}}, e.url...), inline) {
 		return fmt.Sprintf("method and URL cannot be read: %s %s", e.method, textOf(e.url))
 	}
 	for _, h := range e.headers {

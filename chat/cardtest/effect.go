@@ -18,6 +18,8 @@ type piece struct{ text, arg string }
 type effect struct {
 	argv    [][]piece
 	dir     string
+	tool    string // of an MCP call, as its server
+	server  string
 	method  string
 	url     []piece
 	headers []string // "Name: value"; a secret's value is its file
@@ -91,9 +93,26 @@ func effectOf(t approval.Tool, data *value) (e effect, ok bool) {
 		return e, true
 	case approval.HandlerHTTP:
 		return httpEffect(h.HTTP, data)
+	case approval.HandlerMCP:
+		e.tool, e.server, e.dir, e.headers = h.MCP.Tool, h.MCP.Server, h.Dir, headersOf(h.HTTP)
+		for _, element := range h.Argv {
+			e.argv = append(e.argv, []piece{{text: element}})
+		}
+		if h.HTTP.URL != "" {
+			e.url = []piece{{text: h.HTTP.URL}}
+		}
 	}
 	e.stdin = data
 	return e, true
+}
+
+func headersOf(h approval.HTTP) (all []string) {
+	for _, m := range []map[string]string{h.Headers, h.SecretHeaders} {
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			all = append(all, name+": "+m[name])
+		}
+	}
+	return all
 }
 
 func httpEffect(h approval.HTTP, data *value) (e effect, ok bool) {
@@ -101,11 +120,7 @@ func httpEffect(h approval.HTTP, data *value) (e effect, ok bool) {
 	if e.url, ok = substitute(h.URL, data, percent); !ok {
 		return e, false
 	}
-	for _, m := range []map[string]string{h.Headers, h.SecretHeaders} {
-		for _, name := range slices.Sorted(maps.Keys(m)) {
-			e.headers = append(e.headers, name+": "+m[name])
-		}
-	}
+	e.headers = headersOf(h)
 	if h.BodyArgs {
 		e.stdin = data
 		return e, true
@@ -136,7 +151,7 @@ func httpEffect(h approval.HTTP, data *value) (e effect, ok bool) {
 
 // key is the same for two effects only if they are the same.
 func (e effect) key() string {
-	all := []string{e.dir, e.method, textOf(e.url), strings.Join(e.headers, "\x00")}
+	all := []string{e.tool, e.server, e.dir, e.method, textOf(e.url), strings.Join(e.headers, "\x00")}
 	for _, x := range e.argv {
 		all = append(all, textOf(x))
 	}

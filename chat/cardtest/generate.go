@@ -70,6 +70,9 @@ func (g generator) request() request {
 		r.tool.Handler = g.http(data)
 	case 4:
 		r.tool.Handler.Kind = approval.HandlerNone
+		if g.IntN(3) > 0 {
+			r.tool.Handler = g.mcp()
+		}
 	default:
 		for i := range data.names {
 			if name := g.line(); g.IntN(3) == 0 && data.get(name) == nil {
@@ -189,6 +192,16 @@ func (g generator) http(data *value) approval.Handler {
 		h.Body = `{"kind":"note","members":{` + strings.Join(members, ",") + `}}`
 	}
 	return approval.Handler{Kind: approval.HandlerHTTP, HTTP: h}
+}
+
+func (g generator) mcp() approval.Handler {
+	h := approval.Handler{Kind: approval.HandlerMCP, MCP: approval.MCP{Server: pick(g, "github", "jira-1"), Tool: pick(g, "create_issue", "x y", "rm of the MCP server jira-1")}}
+	if g.IntN(2) == 0 {
+		h.Argv, h.Dir = []string{"/opt/server", pick(g, "stdio", "{name}", "--x= y")}, pick(g, "", "/srv/data")
+		return h
+	}
+	h.HTTP = approval.HTTP{URL: "https://mcp.example.org/" + pick(g, "mcp", "a%7Bb"), SecretHeaders: map[string]string{"Authorization": "Bearer /etc/x/token-file"}}
+	return h
 }
 
 // value makes a value of a type.

@@ -175,6 +175,10 @@ func (g generator) operator(r *request) bool {
 		h.Argv[1] = pick(g, "-r", "-f", "", "-rf ", "x y", `"x"`)
 	case h.Kind == approval.HandlerCommand:
 		h.Dir = pick(g, "", "/srv/data", "/srv/data ", "/srv/other")
+	case h.Kind == approval.HandlerMCP && len(h.Argv) > 0 && g.IntN(2) == 0:
+		h.Argv[1] = pick(g, "stdio", "", "std io", "http")
+	case h.Kind == approval.HandlerMCP:
+		h.MCP = approval.MCP{Server: pick(g, "github", "jira-1"), Tool: pick(g, "create_issue", "create_issue ", "delete")}
 	case h.Kind == approval.HandlerHTTP:
 		h.HTTP.Method = pick(g, "POST", "PUT", "DELETE")
 	default:

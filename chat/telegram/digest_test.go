@@ -261,12 +261,13 @@ func TestCallsOfOneTurn(t *testing.T) {
 		h.request(keyIn(personal, n), agentCall("s", "make "+strconv.Itoa(n)))
 	}
 	h.request(keyIn(personal, 4), agentCall("other", "make 4"))
-	d := h.waitForMessage(ann, "the digest", func(m botapi.Message) bool { return strings.Contains(m.Text, "3 of 3 requests still open") })
+	d := h.waitForMessage(ann, "the digest", func(m botapi.Message) bool { // the button of a line may come after it, by an edit
+		return strings.Contains(m.Text, "3 of 3 requests still open") && len(m.Buttons()) == 4
+	})
 	for n := 1; n <= 3; n++ {
 		require.Contains(t, d.Text, "a700000"+strconv.Itoa(n))
 	}
 	require.NotContains(t, d.Text, "a7000004")
-	require.Len(t, d.Buttons(), 4)
 	require.Equal(t, "❌ Deny these 3", d.Buttons()[3])
 	h.waitForMessage(ann, "a card of its own", func(m botapi.Message) bool { return strings.Contains(m.Text, "approve a7000004") })
 	for _, m := range h.api.State().FromBot(ann) {

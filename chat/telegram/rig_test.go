@@ -78,6 +78,10 @@ type fakeHandler struct {
 	fail string
 }
 
+func (h *fakeHandler) Resume(ctx context.Context, job approval.Job) approval.Effect {
+	return h.Run(ctx, job)
+}
+
 func (h *fakeHandler) Run(_ context.Context, job approval.Job) approval.Effect {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -112,6 +112,7 @@ func (a *app) root() *cobra.Command {
 			agent.Cancel(a.Console, a.cancelWaiting),
 			agent.Hook(a.Console, a.folders, a.knownWorkspace),
 			agent.ACP(a.Console, a.folders),
+			agent.MCP(a.Console, a.folders, a.knownWorkspace),
 		},
 	} {
 		for _, c := range commands {

@@ -370,7 +370,7 @@ func driveNode(t *testing.T, r *clientRig, todo []scenario) []scenarioResult {
 	return driveBy(t, r, todo, "node", "--unhandled-rejections=strict", "../../testdata/rest/drive.mjs")
 }
 
-func requireVersion(t *testing.T, program, pkg string, major, minor int) {
+func requireVersion(t testing.TB, program, pkg string, major, minor int) {
 	t.Helper()
 	out, err := osexec.Command(program, "--version").CombinedOutput()
 	require.NoError(t, err, "%s is needed\nhint: make deps installs it, or: apt-get install %s", program, pkg)

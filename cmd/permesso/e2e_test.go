@@ -26,14 +26,16 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc"
 	"github.com/permesso-dev/permesso/ipc/client"
+	"github.com/permesso-dev/permesso/ipc/mcp/mcptest"
 	"github.com/permesso-dev/permesso/watcher"
 )
 
 // testTimeout limits each wait for an expected event.
-const testTimeout = 2 * time.Minute
+const testTimeout = 5 * time.Minute
 
 func TestMain(m *testing.M) {
 	exec.SuperviseIfAsked()
+	mcptest.ServeIfAsked()
 	escapeIfAsked()
 	if what := os.Getenv("PERMESSO_SOCKET_HELPER"); what != "" {
 		os.Exit(socketHelper(what))

@@ -61,11 +61,12 @@ func liveEntrances() map[string][]string {
 		"workspaces.NAME.channels": {atTelegram}, "workspaces.NAME.telegram.": {atTelegram}, "workspaces.NAME.quiet_hours": {atTelegram},
 		"workspaces.NAME.email_ceiling": {atEmail},
 		"workspaces.NAME.admin":         {atEdit},
-		"workspaces.NAME.":              requests, "tools.": requests, "rules": requests, "provers.": requests,
+		"workspaces.NAME.":              requests, "tools.": requests, "mcp.": requests, "rules": requests, "provers.": requests,
 		"workspaces.NAME.folder":         {atFolder},
 		"workspaces.NAME.binds_sessions": {atHTTP},   // a request file names no session of the host
 		"workspaces.NAME.limits.running": {atFolder}, // the HTTP API answers when there is a slot
 		"rules[].match.client":           {atFolder}, // a key is another client
+		"elicitation":                    {atHTTP},
 		"log_level":                      {atLog}, "log_format": {atLog},
 		"channels.telegram.":  {atTelegram},
 		"channels.email.":     {atReopened},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
+	"github.com/permesso-dev/permesso/ipc/mcp/mcptest"
 )
 
 const (
@@ -50,7 +52,7 @@ func provenFor(tool string) string {
 const noTrust = "public_source = false\nsecret_data = false\npublic_sink = false\ndangerous_writes = false\n"
 
 func liveGroups() []liveGroup {
-	return append(logGroups(), decidingGroup(), peopleGroup(), agentGroup(), messagesGroup(), policyGroup(), toolsGroup(), proverGroup(), handlersGroup(), rulesGroup(), clausesGroup(), listedGroup(), emailGroup(), telegramGroup(), tokenGroup(), webhookGroup())
+	return append(logGroups(), decidingGroup(), peopleGroup(), agentGroup(), messagesGroup(), policyGroup(), toolsGroup(), proverGroup(), handlersGroup(), mcpGroup(), rulesGroup(), clausesGroup(), listedGroup(), emailGroup(), telegramGroup(), tokenGroup(), webhookGroup())
 }
 
 // say has the tool of sayRequest, which needs approval.
@@ -72,6 +74,7 @@ const bot = "[channels.telegram]\nserver_url = \"SERVER\"\ntoken_file = \"DIR/to
 // decidingGroup has until when an approval counts, at every entrance.
 func decidingGroup() liveGroup {
 	g := liveGroup{name: "deciding", text: `run_before = «"10m"¦"1m"»
+elicitation = «"off"¦"notify"»
 [approvers.ann]
 local = MYSELF
 telegram = 1001
@@ -94,6 +97,7 @@ channels = ["email"]
 	add(atBrowser, browserOf("operator", "default"))
 	add(atTelegram, annByTelegram("chat"))
 	add(atEmail, annByEmail("mails"))
+	g.checks = append(g.checks, liveCheck{"elicitation", atHTTP, toldByMCP, [2]string{"expired", "/r/default/"}})
 	return g
 }
 
@@ -639,6 +643,56 @@ autonomy = "full"
 	tool("allow_private", `kind = "http", method = "POST", url = "WEB/x", allow_private = [«"127.0.0.1"¦"127.0.0.2"»]`, "auto_approved", "failed")
 	tool("ca_file", `kind = "http", method = "POST", url = "WEBS/x", allow_private = ["127.0.0.1"], ca_file = "DIR/«ca¦other».pem"`, "auto_approved", "auto_rejected")
 	return g
+}
+
+// mcpGroup has the MCP servers, by what a tool of each tells.
+func mcpGroup() liveGroup {
+	g := liveGroup{name: "mcp", text: `[workspaces.default]
+autonomy = "full"
+[mcp.beside.tools.say]
+` + strings.Replace(noTrust, "dangerous_writes = false", "dangerous_writes = «false¦true»", 1)}
+	g.checks = append(g.checks, liveCheck{"mcp.SERVER.tools.TOOL", atFolder, ruling("default", `{"tool_name":"mcp.beside.say","execution":"agent"}`), [2]string{"auto_approved", "pending"}})
+	argv, err := json.Marshal(mcptest.Argv("DIR"))
+	if err != nil {
+		panic(err)
+	}
+	add := func(row, server, handler, data, before, after string) {
+		name := strings.ReplaceAll(strings.ReplaceAll(row, ".", "_"), "SERVER", "s")
+		name = strings.ToLower(name)
+		if server != "" {
+			g.text += "[mcp." + name + "]\n" + strings.Replace(server, "ARGV", "argv = "+string(argv), 1) + "\n"
+			handler = `server = "` + name + `", ` + handler
+		}
+		g.text += "[tools." + name + "]\n" + noTrust + "args = { x = \"json\", bytes = { type = \"number\", optional = true } }\nhandler = { kind = \"mcp\", " + handler + " }\n"
+		g.checks = append(g.checks, liveCheck{row, atFolder, result("default", `{"tool_name":"`+name+`","request_data":`+data+`}`), [2]string{before, after}})
+	}
+	const env, data, told = `tool = "env"`, `{"x":"y"}`, "umask="
+	server := func(key, text, before, after string) { add("mcp.SERVER."+key, text, env, data, before, after) }
+	add("tools.NAME.handler.tool", "ARGV", `tool = «"env"¦"unknown"»`, data, told, "failed")
+	g.text += "[mcp.one]\nargv = " + string(argv) + "\n[mcp.two]\nargv = " + string(argv) + "\nenv = [\"LIVE\"]\n"
+	add("tools.NAME.handler.server", "", `server = «"one"¦"two"», `+env, data, told, "LIVE=")
+	server("argv", `argv = «`+string(argv)+`¦["/bin/false"]»`, told, "nothing was sent")
+	server("dir", "ARGV\ndir = «\"/usr\"¦\"/etc\"»", "cwd=/usr", "cwd=/etc")
+	server("env", "ARGV\nenv = [«\"TZ\"¦\"LIVE\"»]", "TZ=", "LIVE=")
+	add("mcp.SERVER.max_memory", "ARGV\nmax_memory = «\"2GiB\"¦\"16MiB\"»", `tool = "big", timeout = "5m"`, `{"x":1,"bytes":20000000}`, "max_output", "max_memory")
+	add("mcp.SERVER.max_processes", "ARGV\nmax_processes = «1000¦1»", `tool = "big", timeout = "5m"`, `{"x":1,"bytes":20000000}`, "max_output", "max_processes")
+	const url, private = "url = \"WEB/mcp\"\n", "allow_private = [\"127.0.0.1\"]\n"
+	server("url", private+"url = \"WEB/«mcp¦none»\"", told, "nothing was sent")
+	server("headers.NAME", url+private+`headers = { X-Live = «"first"¦"second"» }`, told, "nothing was sent")
+	server("secret_headers.NAME", url+private+`secret_headers = { X-Secret = "DIR/«lab¦other».pub" }`, told, "nothing was sent")
+	server("allow_private", url+"allow_private = [«\"127.0.0.1\"¦\"127.0.0.2\"»]", told, "nothing was sent")
+	server("ca_file", private+"url = \"WEBS/mcp\"\nca_file = \"DIR/«ca¦other».pem\"", told, "auto_rejected")
+	return g
+}
+
+// toldByMCP sees what a client is told that can show a page, and about whose call no one decides.
+func toldByMCP(l *live) string {
+	_, answer := l.key("default", "").do("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"execute_approved","arguments":{"tool":"say","arguments":{},"expires_in_sec":1},`+
+		`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"live","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"url":{}}}}}}`,
+		"Accept", "application/json, text/event-stream", "MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "execute_approved")
+	b, err := json.Marshal(answer)
+	require.NoError(l.t, err)
+	return string(b)
 }
 
 // rulesGroup has every key of a rule.

@@ -32,6 +32,7 @@ import (
 	"github.com/permesso-dev/permesso/chat/telegram/botapi"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/ipc/client"
+	"github.com/permesso-dev/permesso/ipc/mcp/mcptest"
 	"github.com/permesso-dev/permesso/watcher"
 )
 
@@ -122,7 +123,10 @@ func (g *liveGroup) requireEdits(t *testing.T) {
 		pattern := regexp.QuoteMeta(r.Path)
 		pattern = strings.ReplaceAll(pattern, `\[\]`, `\[\d+\]`)
 		pattern = regexp.MustCompile(`\b[A-Z]+\b`).ReplaceAllString(pattern, `[^.]+`)
-		if r.Keys != nil {
+		switch {
+		case strings.HasSuffix(r.Path, ".TOOL"):
+			pattern += `\..+`
+		case r.Keys != nil:
 			pattern += `(\[1\]\..*)?`
 		}
 		if slices.ContainsFunc(keys, regexp.MustCompile("^"+pattern+"$").MatchString) {
@@ -640,7 +644,16 @@ func changedLog(l *live) string {
 // newWeb starts web servers that say what they got. DIR/ca.pem is the authority of
 // the one with TLS.
 func newWeb(t *testing.T, dir string) (plain, tls string) {
+	server := mcptest.Handler(mcptest.Files(dir))
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/mcp" {
+			if r.Header.Get("X-Live") == "second" || r.Header.Get("X-Secret") == otherKey {
+				http.Error(w, "refused", http.StatusForbidden)
+				return
+			}
+			server.ServeHTTP(w, r)
+			return
+		}
 		body, _ := io.ReadAll(r.Body)
 		secret := ""
 		switch r.Header.Get("X-Secret") {

@@ -73,6 +73,8 @@ func (a *app) printEnd(style chat.Style, s control.Story, r *approval.Response) 
 		fmt.Fprintln(a.Out, "error: "+style.OneLine(s.Asked, *r.Error))
 	}
 	switch {
+	case r.Execution == approval.ExecutionAgent && s.Asked != nil && approval.ByGateway(s.Asked.ToolName):
+		fmt.Fprintln(a.Out, console.ByGateway)
 	case r.Execution == approval.ExecutionAgent:
 		fmt.Fprintln(a.Out, console.ByAgent)
 	case r.Result.Kind() == '{':

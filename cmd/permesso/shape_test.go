@@ -55,6 +55,7 @@ var withoutJSON = map[string]string{
 	"service install": "it changes the system", "service uninstall": "it changes the system",
 	"restore": "it replaces a home", "ui": "it needs a browser", "tui": "it needs a terminal", "tui tmux": "lines of a configuration file",
 	"acp": "a protocol", "hook": "the forms of the agents", "hook run": "the output is the agent's", "hook install": "it changes the settings of an agent", "hook uninstall": "the same", "hook check": "it needs an agent",
+	"mcp": "a protocol", "mcp proxy": "a protocol", "mcp login": "a dialog", "mcp install": "it changes the settings of an agent", "mcp uninstall": "the same", "mcp wrap": "the same", "mcp unwrap": "the same",
 }
 
 // jsonLines are command lines with JSON, in their order. {id} is a pending request, {seen} its digest, {new} no

@@ -61,7 +61,7 @@ func (a *app) toolAddCmd() *cobra.Command {
 type listedTool struct {
 	Name       string `json:"tool_name"`
 	Capability string `json:"capability"` // "": none is stated
-	Runs       string `json:"runs"`       // a command, a method and its address, or none
+	Runs       string `json:"runs"`       // a command, a method and its address, a tool of an MCP server, or none
 }
 
 func (a *app) toolListCmd() *cobra.Command {
@@ -81,6 +81,8 @@ func (a *app) toolListCmd() *cobra.Command {
 					x.Runs = strings.Join(tool.Handler.Argv, " ")
 				case "http":
 					x.Runs = tool.Handler.HTTP.Method + " " + tool.Handler.HTTP.URL
+				case "mcp":
+					x.Runs = tool.Handler.MCP.Tool + " of MCP server " + tool.Handler.MCP.Server
 				}
 				all = append(all, x)
 				t.Row(name, cmp.Or(x.Capability, "–"), chat.Escape(cmp.Or(x.Runs, "–")))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/control"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
+	"github.com/permesso-dev/permesso/ipc/wholefile"
 )
 
 func (a *app) uiCmd() *cobra.Command {
@@ -95,15 +96,8 @@ func (a *app) writeRedirect(address string) (name string, err error) {
 			return "", err
 		}
 	}
-	f, err := os.CreateTemp(dir, "permesso-*.tmp") // 0600
-	if err != nil {
-		return "", err
-	}
 	at := html.EscapeString(address)
-	_, err = fmt.Fprintf(f, `<!doctype html><meta charset="utf-8"><title>permesso</title><meta http-equiv="refresh" content="0;url=%s"><a href="%s">permesso</a>`+"\n", at, at)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return "", err
-	}
+	page := fmt.Appendf(nil, `<!doctype html><meta charset="utf-8"><title>permesso</title><meta http-equiv="refresh" content="0;url=%s"><a href="%s">permesso</a>`+"\n", at, at)
 	name = filepath.Join(dir, "permesso-ui.html")
-	return name, os.Rename(f.Name(), name)
+	return name, wholefile.Put(name, page)
 }

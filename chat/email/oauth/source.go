@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"golang.org/x/oauth2"
 
 	"github.com/permesso-dev/permesso/chat/email/mailbox"
+	"github.com/permesso-dev/permesso/ipc/wholefile"
 )
 
 // Source gives access tokens. It keeps the last token in a file that only its owner can
@@ -103,21 +103,5 @@ func (s *Source) save(t *Token) error {
 	if err != nil {
 		return err
 	}
-	folder, err := os.Open(filepath.Dir(s.File))
-	if err != nil {
-		return err
-	}
-	defer folder.Close()
-	f, err := os.CreateTemp(folder.Name(), ".oauth-*") // 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), s.File)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return folder.Sync()
+	return wholefile.Replace(s.File, data, 0o600)
 }

@@ -179,7 +179,7 @@ func (s *section) adviseAlways(r policy.Rule, tools []approval.Tool) {
 // adviseTools warns of tools that never run.
 func (s *section) adviseTools() {
 	e := &policy.Engine{}
-	s.each("tools", func(name string, sub *section) {
+	for name, sub := range s.toolAt {
 		t, denied := s.cfg.Tools[name], 0
 		for _, ws := range s.cfg.Workspaces {
 			ruling := e.Judge(approval.Facts{Workspace: ws.Name, Autonomy: ws.Autonomy, Tool: name, KnownTool: true, Capability: t.Capability, Trust: t.Trust})
@@ -188,18 +188,18 @@ func (s *section) adviseTools() {
 			}
 		}
 		if levels := slices.Sorted(maps.Keys(s.levels())); denied > 0 && denied == len(s.cfg.Workspaces) && !sub.isRefused() {
-			s.warn(sub.node.key, "tools."+name, "permesso policy table shows what each level of autonomy denies; no rule lifts that",
+			sub.warn(sub.node.key, "", "permesso policy table shows what each level of autonomy denies; no rule lifts that",
 				"tool %s never runs: at autonomy %s, what it does is denied", quote(name), list(levels))
 		}
 		sub.adviseHarmless(t)
 		if s.ready == nil || sub.isRefused() {
-			return
+			continue
 		}
 		if err := s.ready(t.Handler); err != nil {
 			h := sub.table("handler")
-			s.warn(h.node.key, "tools."+name+".handler", "", "tool %s cannot run on this machine: %s", quote(name), visible(err.Error()))
+			h.warn(h.node.key, "", "", "tool %s cannot run on this machine: %s", quote(name), visible(err.Error()))
 		}
-	})
+	}
 }
 
 // adviseHarmless warns of a tool without a capability that runs unasked although its effect

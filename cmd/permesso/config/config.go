@@ -42,6 +42,7 @@ type Config struct {
 	Listen         []Listen            // addresses of the HTTP API; none: off
 	ListenSet      bool                // set in the file
 	ListenHosts    []string            // host names of the HTTP API besides its addresses
+	Elicitation    string              // off, notify: what MCP clients of the HTTP API may show their user
 	UI             string              // loopback address of the web UI; "": off
 	UISet          bool                // set in the file
 	AgentUIDs      map[string][]string // by workspace: UIDs of its agents; they may not decide
@@ -61,6 +62,9 @@ type Config struct {
 	Warnings       []Issue                           // valid, but probably not intended
 	Settings       []Setting                         // every key with its value in effect
 }
+
+// ElicitNotify is the value of Elicitation with which clients may show that a request waits.
+const ElicitNotify = "notify"
 
 // DefaultWorkspace exists while no workspace is configured.
 const DefaultWorkspace = "default"

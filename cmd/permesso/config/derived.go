@@ -142,7 +142,7 @@ func (k Key) example() string {
 func toolExamples() string {
 	text := prose()["tool_http"]
 	for _, k := range handlerKeys() {
-		k.instead = k.handler == approval.HandlerCommand
+		k.instead = k.handler == approval.HandlerCommand || k.handler == approval.HandlerMCP
 		text += k.line()
 	}
 	return text + prose()["tool_args"]

@@ -34,6 +34,7 @@ type Key struct {
 	handler     string        // the kind of handler to which it belongs
 	names       []string      // that are allowed; none: any
 	named       bool          // Name is from a file
+	listed      bool          // Rows has its keys already, as those of another table
 	implied     func() *node  // of a table that is there without being written
 	unknown     string        // error for an unknown key
 	unknownHint string
@@ -66,13 +67,15 @@ func Rows() []Row { return rows(nil, "", permessoKeys()) }
 func rows(all []Row, path string, k Key) []Row {
 	for _, below := range k.Keys {
 		at := strings.TrimPrefix(path+"."+below.Name, ".")
-		if !below.isTable() || below.isList() {
+		if !below.isTable() || below.isList() || below.listed {
 			all = append(all, Row{at, below})
 		}
 		if below.isList() {
 			at += "[]"
 		}
-		all = rows(all, at, below)
+		if !below.listed {
+			all = rows(all, at, below)
+		}
 	}
 	return all
 }
@@ -149,6 +152,7 @@ func permessoKeys() Key {
 		{Name: "local_decisions", Default: "true", Help: "false: no decisions by terminal, CLI or browser", valueType: flag()},
 		{Name: "listen", Default: `"` + DefaultListen + `"`, Help: `HTTP API for agents with a key: permesso key create; "" turns it off`, Hint: listenHint, valueType: oneOrMoreTexts(), Restart: true},
 		{Name: "listen_hosts", Example: `["host.docker.internal:8765"]`, Help: "host names of the API and the web UI besides their address", Hint: `a list of names as clients write them: listen_hosts = ["host.docker.internal:8765"]`, valueType: listOf("list of host names", anyText(), validText(validHostName), "host names in lower case, with a port or without"), Restart: true},
+		{Name: "elicitation", Default: `"off"`, Help: "notify: MCP clients of the HTTP API may show their user a request's page of the web UI, or a question as a form; neither approves", valueType: word("off", ElicitNotify)},
 		{Name: "ui", Default: `"` + DefaultUI + `"`, Help: "web UI, only on this machine: permesso ui; false turns it off", Hint: uiHint, valueType: uiType(), Restart: true},
 		{Name: "socket", Example: `"` + DefaultSocket + `"`, Help: "for approvers, if the daemon runs as a system user", Hint: `for example "` + DefaultSocket + `"`, valueType: must("absolute path, at most 107 bytes", socketPath, "must be an absolute path of at most 107 bytes"), Restart: true},
 		{Name: "workspaces", Hint: "write [workspaces.NAME]", valueType: tables(""), implied: defaultWorkspace, Keys: []Key{
@@ -165,6 +169,9 @@ func permessoKeys() Key {
 		}},
 		{Name: "tools", Hint: "write [tools.NAME]", valueType: tables(""), Keys: []Key{
 			{Name: "NAME", exampleName: "hello", shown: true, valueType: tables(""), Keys: toolKeys(), prose: "tool", after: toolExamples},
+		}},
+		{Name: "mcp", Hint: "write [mcp.SERVER]", valueType: tables(""), Keys: []Key{
+			{Name: "SERVER", exampleName: "github", valueType: tables(""), Keys: serverKeys(), prose: "mcp"},
 		}},
 		{Name: "provers", Hint: "write [provers.NAME]", valueType: tables(""), Keys: []Key{
 			{Name: "NAME", exampleName: "lab", valueType: tables(""), prose: "prover", Keys: []Key{
@@ -266,11 +273,36 @@ func toolKeys() []Key {
 	})
 }
 
+// serverKeys are those of an MCP server: what starts it or where it is, as in handlers, and its tools.
+func serverKeys() (keys []Key) {
+	for _, k := range handlerKeys() {
+		switch k.handler, k.instead = "", k.handler == approval.HandlerHTTP; k.Name {
+		case "argv":
+			k.Example, k.Hint, k.Help = `["/usr/local/bin/github-mcp-server", "stdio"]`, serverHint, "the program that the host runs, with its arguments"
+		case "url":
+			k.Example, k.Hint, k.Help = `"https://mcp.example.org/mcp"`, serverHint, "instead of argv: a server elsewhere"
+		case "dir":
+			k.Help, k.Hint = "where it runs; default: a new empty folder", "remove it to run in a new empty folder"
+		case "env", "max_memory", "max_processes", "headers", "secret_headers", "allow_private", "ca_file":
+		default:
+			continue
+		}
+		keys = append(keys, k)
+	}
+	tool := slices.DeleteFunc(toolKeys(), func(k Key) bool { return k.Name == "handler" })
+	return append(keys, Key{
+		Name: "tools", Example: `{ create_issue = { capability = "network:http", args = { title = "text" } } }`, Help: "its tools that an agent calls through permesso mcp proxy",
+		Hint: "write [mcp.SERVER.tools.TOOL]", valueType: tables(""), Keys: []Key{
+			{Name: "TOOL", Example: `{ capability = "network:http" }`, Help: "as [tools.\"mcp.SERVER.TOOL\"] with the handler kind agent: the same keys, without handler", valueType: tables(""), Keys: tool, listed: true},
+		},
+	})
+}
+
 func handlerKeys() []Key {
 	named := func(example string) []Key { return []Key{{Name: "NAME", Example: example, valueType: anyText()}} }
 	absolute := must("absolute path", absoluteDir, "must be an absolute path")
 	return []Key{
-		{Name: "kind", Example: `"http"`, Help: "command, http, agent, none", valueType: handlerKindType()},
+		{Name: "kind", Example: `"http"`, Help: "command, http, mcp, agent, none", valueType: handlerKindType()},
 		{Name: "argv", Example: `["/bin/echo", "{name}"]`, Help: "the program with its arguments", Hint: argvHint, valueType: listOf("list of strings", anyText(), anyItem, ""), handler: approval.HandlerCommand},
 		{Name: "dir", Example: `"/srv/work"`, Help: "where it runs; default: a new empty folder", Hint: "remove it to run in a new empty folder each time", valueType: absolute, handler: approval.HandlerCommand},
 		{Name: "env", Example: `["LANG"]`, Help: "names of variables of the daemon's environment that it gets", Hint: `names only: env = ["LANG"]; the values come from the daemon's environment`, valueType: listOf("list of names", anyText(), validText(validEnv), "names of variables"), handler: approval.HandlerCommand},
@@ -280,6 +312,8 @@ func handlerKeys() []Key {
 		{Name: "body_args", Default: "false", Help: "true, instead of body: send the request's data", valueType: flag(), handler: approval.HandlerHTTP},
 		{Name: "headers", Example: `{ Accept = "application/json" }`, Help: "of the HTTP request", Hint: `headers = { Accept = "application/json" }`, valueType: tables(""), Keys: named(`"application/json"`), handler: approval.HandlerHTTP},
 		{Name: "secret_headers", Example: `{ Authorization = "Bearer /etc/permesso/api.token" }`, Help: "read from files (mode 600)", Hint: `secret_headers = { Authorization = "Bearer /path/of/the/token" }`, valueType: tables(""), Keys: named(`"Bearer /etc/permesso/api.token"`), handler: approval.HandlerHTTP},
+		{Name: "server", Example: `"github"`, Help: "the MCP server: the name of a table in [mcp]", Hint: `server = "github", with argv or url in [mcp.github]`, valueType: anyText(), handler: approval.HandlerMCP},
+		{Name: "tool", Example: `"create_issue"`, Help: "the server's name of the tool", Hint: `tool = "create_issue"`, valueType: line(200), handler: approval.HandlerMCP},
 		{Name: "timeout", Example: `"30s"`, Help: "of one run", valueType: duration(time.Millisecond, dayLong)},
 		{Name: "max_output", Example: `"256KiB"`, Help: "of a command's output, which fails if it is more, or of a response, which is cut off and marked", valueType: size(1<<10, 64<<20)},
 		{Name: "max_memory", Example: `"2GiB"`, Help: "of all its processes together; a run with more is killed", valueType: size(16<<20, 1<<40), handler: approval.HandlerCommand},

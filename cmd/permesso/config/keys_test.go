@@ -26,6 +26,7 @@ language = "it"
 local_decisions = true
 listen = ["127.0.0.1:9"]
 listen_hosts = ["h"]
+elicitation = "notify"
 ui = false
 socket = "/run/s"
 [approvers.ann]
@@ -92,6 +93,24 @@ secret_headers = { B = "/x" }
 ca_file = "/x"
 status = [200]
 allow_private = ["h"]
+[tools.m]
+trust = false
+verb = "x"
+handler = { kind = "mcp", server = "s", tool = "t" }
+[mcp.s]
+argv = ["/x"]
+dir = "/"
+env = ["LANG"]
+max_memory = "1GiB"
+max_processes = 9
+[mcp.h]
+url = "https://x.org/mcp"
+headers = { A = "b" }
+secret_headers = { B = "/x" }
+ca_file = "/x"
+allow_private = ["h"]
+[mcp.g.tools.t]
+capability = "fs:write"
 [provers.p]
 public_key = "Mu3GE0tOuZvktwmf+XVEj5xfDfTn8XYklvcc17KgkwU="
 [[rules]]
@@ -149,6 +168,9 @@ var excluded = map[string]string{
 func shownAs(path string) *regexp.Regexp {
 	p := regexp.QuoteMeta(path)
 	p = strings.ReplaceAll(p, `\[\]`, `\[\d+\]`)
+	if strings.HasSuffix(path, ".TOOL") {
+		p += `\..+` // its keys have no rows of their own
+	}
 	return regexp.MustCompile("^" + regexp.MustCompile(`\b[A-Z]+\b`).ReplaceAllString(p, `.+`) + `(\[\d+\].*)?$`)
 }
 
@@ -228,7 +250,7 @@ func TestSchema(t *testing.T) {
 		"[workspaces.w]\nautonomy = \"supervisd\"", "[workspaces.w]\napprovers = \"ann\"", "[workspaces.w]\nlimits = { pending = 0 }",
 		"[workspaces.w]\nlimits = { pending = 10001 }", "[workspaces.w]\napprovers = [1]",
 		"[workspaces.w]\nlimits = { per_hour = 3 }", "[workspaces.w]\nask_above = { \"mail:snd\" = \"1/1h\" }",
-		"[approvers.ann]\ntelegram = \"@ann\"", "[tools.t]\nhandler = { kind = \"mcp\" }", "[tools.t]\npublic_sink = \"true\"",
+		"[approvers.ann]\ntelegram = \"@ann\"", "[tools.t]\nhandler = { kind = \"grpc\" }", "[mcp.s]\nurl = 1", "[mcp.s]\nhandler = 1", "[mcp.s.tools.t]\nhandler = { kind = \"agent\" }", "[tools.t]\npublic_sink = \"true\"",
 		"[tools.t]\nverb = { fr = \"x\" }", "[tools.t]\nargs = { a = \"texts\" }", "[tools.t]\nargs = { a = { typ = \"text\" } }", "[tools.t]\nfacts = { path = \"p\" }", "[[rules]]\nmatch = { tol = \"t\" }", "rules = [1]", "[channels.irc]", "[channels.telegram]\ntoken = \"x\"",
 	} {
 		_, err := config.Parse("bad.toml", []byte(bad))

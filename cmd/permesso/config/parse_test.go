@@ -473,8 +473,52 @@ p.toml:3:10: target must be one line of 1 to 1000 bytes, without invisible chara
 		},
 
 		{
-			"handlers of later versions", "[tools.u]\nhandler = { kind = \"mcp\" }",
-			`p.toml:2:20: kind "mcp" is not available yet: use command, http, agent or none`,
+			"an mcp handler needs server and tool", "[tools.u]\nhandler = { kind = \"mcp\", timeout = \"1s\" }",
+			`p.toml:2:1: an mcp handler needs server
+hint: server = "github", with argv or url in [mcp.github]
+p.toml:2:1: an mcp handler needs tool
+hint: tool = "create_issue"`,
+		},
+		{
+			"an unknown MCP server", "[tools.u]\ntrust = false\nhandler = { kind = \"mcp\", server = \"githup\", tool = \"x\" }\n[mcp.github]\nargv = [\"/x\"]",
+			`p.toml:3:36: no MCP server "githup"
+hint: did you mean "github"?`,
+		},
+		{
+			"no MCP server", "[tools.u]\ntrust = false\nhandler = { kind = \"mcp\", server = \"jira\", tool = \"x\" }",
+			`p.toml:3:36: no MCP server "jira"
+hint: add [mcp.jira] with argv = ["/usr/local/bin/github-mcp-server", "stdio"], or with url = "https://mcp.example.org/mcp"`,
+		},
+		{
+			"an MCP server that the agent runs", "[tools.u]\ntrust = false\nhandler = { kind = \"mcp\", server = \"jira\", tool = \"x\" }\n[mcp.jira]",
+			`p.toml:3:36: MCP server "jira" has neither argv nor url: the host cannot reach it
+hint: add argv or url to [mcp.jira]`,
+		},
+		{
+			"an MCP server with both", "[mcp.jira]\nargv = [\"/x\"]\nurl = \"https://x.org/mcp\"",
+			`p.toml:3:1: a server has argv or url, not both
+hint: remove one of them`,
+		},
+		{
+			"keys of the other kind of MCP server", "[mcp.a]\nargv = [\"x\"]\nca_file = \"/x\"\n[mcp.b]\nurl = \"https://x.org/mcp\"\nenv = [\"LANG\"]",
+			`p.toml:2:9: argv must begin with the absolute path of a program
+hint: PATH is not searched and no shell runs
+p.toml:3:1: ca_file belongs to a server with url
+hint: ` + serverHint + `
+p.toml:6:1: env belongs to a server with argv
+hint: ` + serverHint,
+		},
+		{
+			"a name of an MCP server", "[mcp.\"a.b\"]", `p.toml:1:6: MCP server "a.b": a name is 1 to 63 of a-z 0-9 _ and -, beginning with a letter or digit`,
+		},
+		{
+			"the same tool twice", "[tools.\"mcp.a.b\"]\ntrust = false\n[mcp.a.tools.b]\ntrust = false",
+			`p.toml:3:14: tool "mcp.a.b" is also in [tools.mcp.a.b]
+hint: remove one of them`,
+		},
+		{
+			"a handler of a tool of a gateway", "[mcp.a.tools.b]\ntrust = false\nhandler = { kind = \"none\" }",
+			`p.toml:3:1: unknown key "handler"`,
 		},
 		{
 			"an http handler needs url and method", "[tools.t]\nhandler = { kind = \"http\" }",
@@ -529,13 +573,13 @@ hint: did you mean "headers"?`,
 		},
 		{
 			"a misspelled kind", "[tools.t]\nhandler = { kind = \"comand\", argv = [\"/x\"] }",
-			`p.toml:2:20: kind must be command, http, agent or none
+			`p.toml:2:20: kind must be command, http, mcp, agent or none
 hint: did you mean "command"?`,
 		},
 		{
 			"no kind", "[tools.t]\nhandler = { argv = [\"/x\"] }",
 			`p.toml:2:1: handler has no kind
-hint: kind = "command" or "http", "agent" if the agent executes it, or "none" to run nothing`,
+hint: kind = "command", "http" or "mcp", "agent" if the agent executes it, or "none" to run nothing`,
 		},
 		{
 			"no argv", "[tools.t]\nhandler = { kind = \"command\" }\n[tools.u]\nhandler = { kind = \"command\", argv = [] }",
@@ -752,6 +796,8 @@ p.toml:4:72: timeout must be a string, not a whole number
 hint: write it with its unit: "30s", "5m", "1h30m"`, printed(err))
 	require.Equal(t, []string{"/good", "/bad"}, seen, "only valid commands")
 }
+
+const serverHint = `[mcp.github] with argv = ["/usr/local/bin/github-mcp-server", "stdio"], or with url = "https://mcp.example.org/mcp"`
 
 const httpTool = `tools.post.trust = false
 [tools.post.handler]

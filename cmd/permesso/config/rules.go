@@ -214,8 +214,8 @@ func (s *section) checkAdminWorkspaces() {
 		}
 		for _, tool := range sortedKeys(s.cfg.Tools) {
 			if policy.ReadsPublicSource(s.cfg.Tools[tool]) && !s.denied(tool, name) {
-				at := s.node.children["tools"].children[tool].key
-				s.fail(at, "tools."+tool, `set public_source = false (or "forbidden") if it reads no public source, or add a deny rule for it there`,
+				at := s.toolAt[tool]
+				at.fail(at.node.key, "", `set public_source = false (or "forbidden") if it reads no public source, or add a deny rule for it there`,
 					"tool %s may read public sources, which admin workspace %s must not", quote(tool), quote(name))
 			}
 		}

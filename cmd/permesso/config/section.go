@@ -16,6 +16,8 @@ type reader struct {
 	ready    func(approval.Handler) error
 	resolve  func(string) (string, error)
 	servedBy int
+	servers  map[string]approval.Handler // of [mcp], by name
+	toolAt   map[string]*section         // where a tool is, by name
 	issues   []Issue
 	top      *section
 	rows     []Row // of the table, once an unknown key needs them

@@ -30,22 +30,29 @@ func validArgument(v string) bool {
 func absoluteDir(v string) bool { return filepath.IsAbs(v) && !strings.ContainsAny(v, "\x00{}") }
 
 func (s *section) tools() {
-	s.each("tools", func(name string, sub *section) {
-		if !approval.ValidToolName(name) {
-			sub.fail(sub.node.key, "", "", "tool %s: a name is 1 to 64 of A-Z a-z 0-9 _ . : and -", quote(name))
-		}
-		tool := approval.Tool{
-			Name: name, Capability: sub.text("capability"), ActionType: sub.text("action_type"), Verb: sub.verb(),
-			Summary: sub.text("summary"), Target: sub.text("target"),
-			Reversibility: approval.Reversibility(sub.text("reversibility")), Territory: sub.text("territory"),
-			Trust: sub.trust(), Secrets: strings.TrimPrefix(sub.text("secrets"), "ask"), Args: sub.args(), Size: sub.text("size"), Handler: sub.handler(),
-		}
-		tool.Target = cmp.Or(tool.Target, hostOf(tool.Handler.HTTP.URL))
-		sub.cost(&tool)
-		sub.checkArgs(tool)
-		sub.checkTrust(tool)
-		s.cfg.Tools[name] = tool
-	})
+	s.toolAt = map[string]*section{}
+	s.each("tools", func(name string, sub *section) { sub.tool(name, sub.handler()) })
+	s.serverTools()
+}
+
+// tool adds a tool to the configuration.
+func (s *section) tool(name string, h approval.Handler) {
+	if !approval.ValidToolName(name) {
+		s.fail(s.node.key, "", "", "tool %s: a name is 1 to 64 of A-Z a-z 0-9 _ . : and -", quote(name))
+	}
+	tool := approval.Tool{
+		Name: name, Capability: s.text("capability"), ActionType: s.text("action_type"), Verb: s.verb(),
+		Summary: s.text("summary"), Target: s.text("target"),
+		Reversibility: approval.Reversibility(s.text("reversibility")), Territory: s.text("territory"),
+		Trust: s.trust(), Secrets: strings.TrimPrefix(s.text("secrets"), "ask"), Args: s.args(), Size: s.text("size"), Handler: h,
+	}
+	if h.Kind == approval.HandlerHTTP {
+		tool.Target = cmp.Or(tool.Target, hostOf(h.HTTP.URL))
+	}
+	s.cost(&tool)
+	s.checkArgs(tool)
+	s.checkTrust(tool)
+	s.cfg.Tools[name], s.toolAt[name] = tool, s
 }
 
 const costHint = `a number in units of your own, such as 5 or "0.25", or the name of an amount argument: cost = "amount"`
@@ -248,36 +255,31 @@ func (s *section) handler() approval.Handler {
 		MaxMemory: sub.number("max_memory"), MaxProcesses: int(sub.number("max_processes")),
 	}
 	if !sub.has("kind") {
-		sub.fail(sub.node.key, "kind", `kind = "command" or "http", "agent" if the agent executes it, or "none" to run nothing`, "handler has no kind")
+		sub.fail(sub.node.key, "kind", `kind = "command", "http" or "mcp", "agent" if the agent executes it, or "none" to run nothing`, "handler has no kind")
 	}
-	sub.checkArgv(h.Kind)
+	if h.Kind == approval.HandlerCommand {
+		sub.checkArgv()
+	}
 	h.HTTP = sub.http(h.Kind)
 	sub.rejectOtherKinds(h.Kind)
-	if !sub.failed {
+	if h.Kind == approval.HandlerMCP {
+		h = sub.callServer(h)
+	} else if !sub.failed {
 		sub.checkHandler(h)
 	}
 	return h
 }
 
 func handlerKindType() valueType {
-	kinds := []string{approval.HandlerCommand, approval.HandlerHTTP, approval.HandlerAgent, approval.HandlerNone}
-	t := word(kinds...)
-	known := t.read
+	t := word(approval.HandlerCommand, approval.HandlerHTTP, approval.HandlerMCP, approval.HandlerAgent, approval.HandlerNone)
 	t.hint = ""
-	t.read = func(s *section, k Key, n *node) any {
-		if n.text == "mcp" {
-			s.fail(n.val, k.Name, "", "kind %s is not available yet: use command, http, agent or none", quote(n.text))
-			return nil
-		}
-		return known(s, k, n)
-	}
 	return t
 }
 
-func (s *section) checkArgv(kind string) {
+func (s *section) checkArgv() {
 	// If argv is not an array, its type has been reported.
 	n := s.node.children["argv"]
-	if kind == approval.HandlerCommand && (n == nil || n.kind == array && len(n.items) == 0) {
+	if n == nil || n.kind == array && len(n.items) == 0 {
 		s.fail(s.node.key, "argv", argvHint, "a command needs argv")
 	}
 	for i, n := range s.items("argv") {
@@ -300,16 +302,21 @@ func (s *section) http(kind string) approval.HTTP {
 			s.require(s.node.key, row.Hint, "an http handler needs %s", key)
 		}
 	}
-	h := approval.HTTP{
-		Method: s.text("method"), URL: s.text("url"), Body: s.text("body"), BodyArgs: s.flag("body_args"),
-		Headers: values[string](s, "headers"), SecretHeaders: values[string](s, "secret_headers"),
-		AllowPrivate: s.texts("allow_private"), CAFile: s.text("ca_file"),
-	}
+	h := s.httpServer()
+	h.Method, h.Body, h.BodyArgs = s.text("method"), s.text("body"), s.flag("body_args")
 	for _, n := range s.items("status") {
 		code, _ := strconv.Atoi(n.text) // in range
 		h.Status = append(h.Status, code)
 	}
 	return h
+}
+
+// httpServer reads where requests go, and their headers.
+func (s *section) httpServer() approval.HTTP {
+	return approval.HTTP{
+		URL: s.text("url"), Headers: values[string](s, "headers"), SecretHeaders: values[string](s, "secret_headers"),
+		AllowPrivate: s.texts("allow_private"), CAFile: s.text("ca_file"),
+	}
 }
 
 // hostOf returns the host of a URL template. It is the default target of a tool.

@@ -3,10 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +23,7 @@ func ACP(c *console.Console, locate Locate) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			ctx, stop := untilSignal(cmd)
 			defer stop()
 			agent := exec.CommandContext(ctx, argv[0], argv[1:]...)
 			agent.Stderr = h.Err

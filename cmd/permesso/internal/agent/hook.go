@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
-	"github.com/permesso-dev/permesso/ipc/client"
 	"github.com/permesso-dev/permesso/ipc/hook"
 )
 
@@ -27,6 +27,9 @@ func Hook(c *console.Console, locate Locate, known func(workspace string) error)
 	cmd.AddCommand(h.install(), h.uninstall(), h.check(), h.run())
 	return cmd
 }
+
+// hooksFolder is that of this user's hooks.
+const hooksFolder = "permesso-hooks"
 
 type hookCommand struct {
 	program
@@ -46,12 +49,12 @@ func (h *hookCommand) ask() *cobra.Command {
 			if err != nil {
 				return deny(err)
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			ctx, stop := untilSignal(cmd)
 			defer stop()
 			if dir := h.Env(hook.Checking); dir != "" { // before all that needs a daemon
 				return h.answer(hook.Hook{Agent: agent, Timeout: w.timeout, Check: dir}.Run(ctx, h.In))
 			}
-			x := hook.Hook{Agent: agent, Timeout: w.timeout, Wait: hook.Wait(wait), State: h.state()}
+			x := hook.Hook{Agent: agent, Timeout: w.timeout, Wait: hook.Wait(wait), State: h.state(hooksFolder)}
 			if x.Gate, err = h.gate(&w); err != nil {
 				return h.answer(x.Refuse(ctx, h.In, withHint(err)))
 			}
@@ -72,8 +75,8 @@ func waitFlag(c *cobra.Command, wait *string) {
 	_ = c.RegisterFlagCompletionFunc("wait", cobra.FixedCompletions(hook.Waits(), cobra.ShellCompDirectiveNoFileComp))
 }
 
-// state is the folder of this user's hooks, "" if there is none.
-func (h *hookCommand) state() string {
+// state is a folder of this user, "" if there is none.
+func (h *hookCommand) state(name string) string {
 	dir := h.Env("XDG_STATE_HOME")
 	if home := h.Env("HOME"); dir == "" && home != "" {
 		dir = filepath.Join(home, ".local", "state")
@@ -81,11 +84,16 @@ func (h *hookCommand) state() string {
 	if !filepath.IsAbs(dir) {
 		return ""
 	}
-	return filepath.Join(dir, "permesso-hooks")
+	return filepath.Join(dir, name)
+}
+
+// untilSignal is a context that ends when this process is to end.
+func untilSignal(c *cobra.Command) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 }
 
 // gate is that of this user's daemon, unless flags or the environment name one, or the folders of a sandbox are here.
-func (h *hookCommand) gate(w *endpoint) (g client.Client, err error) {
+func (h *hookCommand) gate(w *endpoint) (g agentGate, err error) {
 	_, none := os.Stat(w.requests)
 	if none != nil && h.locate != nil && !w.folders && h.Env("PERMESSO_URL") == "" && h.Env("PERMESSO_REQUESTS") == "" {
 		if w.requests, w.responses, err = h.locate(h.workspace); err != nil {

@@ -41,9 +41,7 @@ func (h *hookCommand) check() *cobra.Command {
 // place is this user's folder, and the current one as the project.
 func (h *hookCommand) place() (p check.Place, err error) {
 	p.Env = h.Env
-	if p.Home, err = os.UserHomeDir(); err == nil {
-		p.Project, err = os.Getwd()
-	}
+	p.Home, p.Project, err = folders()
 	return p, err
 }
 

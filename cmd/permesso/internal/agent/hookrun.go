@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
@@ -37,7 +36,7 @@ func (h *hookCommand) run() *cobra.Command {
 			if d.first, d.again, d.json, err = deferring(argv); err != nil {
 				return err
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			ctx, stop := untilSignal(cmd)
 			defer stop()
 			return d.run(ctx)
 		},
@@ -146,7 +145,7 @@ func (d *deferred) run(ctx context.Context) error {
 
 // wait waits for the end of the request of a deferred call.
 func (d *deferred) wait(ctx context.Context, e ended, argv []string) error {
-	id := hook.Waiting(d.state(), hook.WaitsFor("claude-code", e.Session, e.Call.ID))
+	id := hook.Waiting(d.state(hooksFolder), hook.WaitsFor("claude-code", e.Session, e.Call.ID))
 	if id == "" {
 		return console.Fail(console.ExitError, "permesso hook install claude-code", "the agent has deferred a call of %s, and no hook of permesso knows of it", console.OneLine(e.Call.Tool))
 	}

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ import (
 	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc/client"
+	"github.com/permesso-dev/permesso/ipc/mcp"
 )
 
 // program is one run of the program.
@@ -39,11 +41,9 @@ type endpoint struct {
 
 // agentGate is client.Files or *client.REST.
 type agentGate interface {
-	client.Client
+	mcp.Gate
 	// Find lists requests by the beginning of their id, in lower case.
 	Find(ctx context.Context, typed string) (ids []string, err error)
-	// CancelBecause cancels a pending request, and returns how it has ended.
-	CancelBecause(ctx context.Context, s client.Submitted, reason string) (approval.Status, error)
 }
 
 func (w *endpoint) flags(a program, c *cobra.Command, timeout string) {
@@ -313,18 +313,13 @@ func (a program) arguments(args []string, data string) (approval.Raw, error) {
 	if len(args) == 0 {
 		return object, nil // verbatim: the receipt covers these bytes
 	}
-	members := make([]string, 0, len(fields))
-	for _, f := range fields {
-		name, err := jsontext.AppendQuote(nil, f.Name)
-		if err != nil {
-			return nil, err
-		}
-		members = append(members, string(name)+":"+string(f.Value))
-	}
-	return approval.Raw("{" + strings.Join(members, ",") + "}"), nil
+	return codec.Object(fields), nil
 }
 
 func argument(arg string) (codec.Field, error) {
+	if !utf8.ValidString(arg) {
+		return codec.Field{}, console.Fail(console.ExitUsage, "the text must be UTF-8", "--arg %q: not UTF-8", arg)
+	}
 	name, value, ok := strings.Cut(arg, "=")
 	if !ok || name == "" || name == ":" {
 		return codec.Field{}, console.Fail(console.ExitUsage, "write --arg name=text, or --arg name:=JSON", "--arg %q: not name=value", arg)
@@ -336,11 +331,7 @@ func argument(arg string) (codec.Field, error) {
 		}
 		return codec.Field{Name: raw, Value: v}, nil
 	}
-	q, err := jsontext.AppendQuote(nil, value)
-	if err != nil {
-		return codec.Field{}, console.Fail(console.ExitUsage, "the text must be UTF-8", "--arg %s: %w", name, err)
-	}
-	return codec.Field{Name: name, Value: q}, nil
+	return codec.Field{Name: name, Value: codec.Quote(value)}, nil
 }
 
 // Wait is the command that waits for a response.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/ipc"
+	"github.com/permesso-dev/permesso/ipc/mcp/mcptest"
 )
 
 // bin is the program whose memory and idle time are measured.
@@ -32,6 +33,7 @@ func parent() (string, error) {
 
 func TestMain(m *testing.M) {
 	exec.SuperviseIfAsked()
+	mcptest.ServeIfAsked()
 	os.Exit(m.Run())
 }
 

@@ -161,6 +161,9 @@ func OneLine(s string) string { return chat.Escape(strings.ReplaceAll(s, "\n", "
 // ByAgent is the line about an approved call that the agent executes.
 const ByAgent = "execution: by the agent; the gate runs nothing"
 
+// ByGateway is the line about one that the MCP gateway makes for the agent.
+const ByGateway = "execution: the MCP gateway calls the server's tool once; the gate itself runs nothing"
+
 // PrintResponse prints the outcome as text. Agents use --json.
 func (a *Console) PrintResponse(r *approval.Response) {
 	by := "policy"

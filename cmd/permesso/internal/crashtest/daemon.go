@@ -15,6 +15,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
+	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/approval/gate"
 	"github.com/permesso-dev/permesso/approval/grant"
 	"github.com/permesso-dev/permesso/approval/store"
@@ -253,31 +254,57 @@ func (w *sim) hasLeftovers(id string) bool {
 	})
 }
 
-// Run implements gate.executor. It is an effect: it cannot be undone.
-func (d *daemon) Run(_ context.Context, job approval.Job) approval.Effect {
+// Run implements gate.executor.
+func (d *daemon) Run(ctx context.Context, job approval.Job) approval.Effect {
+	if job.Tool.Name == taskTool {
+		return d.withRunner(job, func(r *exec.Runner) approval.Effect { return r.Run(ctx, job) })
+	}
 	verifier, err := d.w.config.signer.Verifier()
 	if err != nil {
 		return approval.Effect{Error: err.Error()}
 	}
 	verifier.Now = d.w.clock
-	args := approval.Digest(job.Args)
-	if err := verifier.Verify(job.Receipt, job.Workspace, job.RequestID, job.Tool.Name, args); err != nil {
+	if err := verifier.Verify(job.Receipt, job.Workspace, job.RequestID, job.Tool.Name, approval.Digest(job.Args)); err != nil {
 		return approval.Effect{Error: err.Error()}
 	}
-	d.w.checkRunTime(approval.Key{Workspace: job.Workspace, ID: job.RequestID})
-	// A killed process does nothing. A crash right before the effect differs from one
-	// right after it.
-	if err := d.w.exposePoint(d.proc, "effect"); err != nil {
-		return approval.Effect{Error: err.Error()}
-	}
-	d.w.effects = append(d.w.effects, effect{job.RequestID, args, job.Key})
-	if err := d.w.exposePoint(d.proc, "after effect"); err != nil {
+	if err := d.effect(job); err != nil {
 		return approval.Effect{Error: err.Error()}
 	}
 	if job.Tool.Name == "fails" {
 		return approval.Effect{Error: "Execution failed: boom"}
 	}
 	return approval.Effect{Result: approval.Raw(`{"done":true}`)}
+}
+
+// effect is the effect of a job: it cannot be undone. A killed process does nothing. A crash right before the effect
+// differs from one right after it.
+func (d *daemon) effect(job approval.Job) error {
+	d.w.checkRunTime(approval.Key{Workspace: job.Workspace, ID: job.RequestID})
+	if err := d.w.exposePoint(d.proc, "effect"); err != nil {
+		return err
+	}
+	d.w.effects = append(d.w.effects, effect{job.RequestID, approval.Digest(job.Args), job.Key})
+	if job.Tool.Name == taskTool {
+		d.w.tasks[job.RequestID] = serverTask{}
+	}
+	return d.w.exposePoint(d.proc, "after effect")
+}
+
+// Resume implements gate.executor.
+func (d *daemon) Resume(ctx context.Context, job approval.Job) approval.Effect {
+	return d.withRunner(job, func(r *exec.Runner) approval.Effect { return r.Resume(ctx, job) })
+}
+
+func (d *daemon) withRunner(job approval.Job, do func(*exec.Runner) approval.Effect) approval.Effect {
+	r, err := d.runner(job)
+	if err != nil {
+		return approval.Effect{Error: err.Error()}
+	}
+	e := do(r)
+	if err := r.Close(); err != nil {
+		return approval.Effect{Error: err.Error()}
+	}
+	return e
 }
 
 // exposePoint makes a point between two operations visible to the disk's hooks. The

@@ -28,6 +28,8 @@ const (
 	noSyncD           mutant = "fdatasync of D's commit"
 	noSyncR           mutant = "fdatasync of R's commit"
 	noSyncC           mutant = "fdatasync of C's commit"
+	noSyncTask        mutant = "fdatasync of the commit of a task's handle"
+	noTask            mutant = "a task's handle is kept before it is followed"
 	noReplaySync      mutant = "fdatasync of the journal before replay applies it"
 	noCommandReplay   mutant = "replay before a command line decides, daemon down"
 	noReady           mutant = "ready: another process decides while the daemon still replays"
@@ -72,6 +74,7 @@ func (f simFS) lockName(name string) string {
 // unsyncedDocs are the documents whose commits are not synced.
 var unsyncedDocs = map[mutant]approval.Doc{
 	noSyncP: approval.DocPending, noSyncD: approval.DocDecision, noSyncR: approval.DocClaim, noSyncC: approval.DocRecord,
+	noSyncTask: approval.DocTask,
 }
 
 // auditKeys are those of the log's heads.
@@ -156,6 +159,8 @@ func allMutants() []removed {
 		{mutant: noSlot, first: "two deciders"},
 		{mutant: noPauseCheck, first: "pause"},
 		{mutant: noGrantFirst, first: "always"},
+		{mutant: noTask, first: "task"},
+		{mutant: noSyncTask, first: "task"},
 	}
 }
 

@@ -226,6 +226,7 @@ func (w *sim) checkRequest(id string) (bad []string) {
 		violate("I5 the agent has read another response")
 	}
 	w.checkStatus(id, rec, effects, violate)
+	w.checkTask(id, rec.Status, violate)
 	w.checkGrant(k, rec, violate)
 	return bad
 }

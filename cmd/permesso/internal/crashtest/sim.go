@@ -89,6 +89,7 @@ type sim struct {
 	onOpen func() bool // called when a gate has opened HOME; true: the future is known; may be nil
 
 	effects        []effect
+	tasks          map[string]serverTask // of the MCP server, by request
 	acknowledged   []acknowledged
 	approvedArgs   map[string][]string // id → digests of approved arguments
 	accepted       map[string]bool     // a pending or a claim was durable, or a client was told so
@@ -116,7 +117,7 @@ func (l *config) newSim(f *flow) (*sim, error) {
 	w := &sim{
 		config: l, disk: l.base.Snapshot(), now: start, flow: f,
 		approvedArgs: map[string][]string{}, accepted: map[string]bool{}, submitted: map[string]string{}, read: map[string]string{},
-		pruned: map[string]bool{}, committed: map[int64]string{},
+		pruned: map[string]bool{}, committed: map[int64]string{}, tasks: map[string]serverTask{},
 	}
 	w.setHooks()
 	return w, nil
@@ -159,6 +160,7 @@ func (w *sim) clone(d *crashfs.Disk) *sim {
 	c.disk = d
 	c.effects, c.acknowledged, c.trace = slices.Clone(w.effects), slices.Clone(w.acknowledged), slices.Clone(w.trace)
 	c.approvedArgs, c.accepted, c.read = maps.Clone(w.approvedArgs), maps.Clone(w.accepted), maps.Clone(w.read)
+	c.tasks = maps.Clone(w.tasks)
 	c.pruned, c.submitted = maps.Clone(w.pruned), maps.Clone(w.submitted)
 	c.brokenPromises, c.ranLate = slices.Clone(w.brokenPromises), slices.Clone(w.ranLate)
 	c.committed, c.heads = maps.Clone(w.committed), slices.Clone(w.heads)
@@ -176,6 +178,7 @@ func (w *sim) resetID(id string) {
 	delete(w.submitted, id)
 	delete(w.read, id)
 	delete(w.pruned, id)
+	delete(w.tasks, id)
 }
 
 // hash is equal for simulations that differ only in file times.
@@ -195,7 +198,8 @@ func (w *sim) hashWith(d [16]byte) [3]uint64 {
 		b = append(append(b, t.id...), t.verdict...)
 	}
 	for i, id := range []string{idA, idB, idAfter, idOther} {
-		b = fmt.Append(b, i, w.accepted[id], w.pruned[id], len(w.approvedArgs[id]))
+		t, began := w.tasks[id]
+		b = fmt.Append(b, i, w.accepted[id], w.pruned[id], len(w.approvedArgs[id]), began, t)
 		for _, c := range w.approvedArgs[id] {
 			b = append(b, c...)
 		}
@@ -226,10 +230,14 @@ func (w *sim) Workspace(name string) (approval.Workspace, bool) {
 func (*sim) Provers() facts.Provers { return nil }
 
 // ToolNames implements gate.Settings.
-func (*sim) ToolNames() []string { return []string{"again", "auto", "fails", "never", "run"} }
+func (*sim) ToolNames() []string { return []string{"again", "auto", "fails", "never", "run", taskTool} }
 
 // Tool implements gate.Settings.
 func (w *sim) Tool(name string) (approval.Tool, bool) {
+	if name == taskTool {
+		server := approval.Handler{Kind: approval.HandlerMCP, MCP: approval.MCP{Server: "server", Tool: name}, HTTP: approval.HTTP{URL: "https://mcp.example.org/"}}
+		return approval.Tool{Name: name, Handler: server, Args: map[string]approval.Argument{"text": {}}}, true
+	}
 	handler := approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}, Idempotent: name == "again"}
 	return approval.Tool{Name: name, Handler: handler, Args: map[string]approval.Argument{"text": {}}}, slices.Contains(w.ToolNames(), name)
 }

@@ -27,6 +27,9 @@ func (s *gateStore) Commit(ctx context.Context, ops ...store.Op) error {
 	switch {
 	case s.w.config.Mutant == noClaim && claims:
 		return nil
+	case s.w.config.Mutant == noTask && ops[0].Doc == approval.DocTask:
+		s.w.keep(ops[0].Key.ID)
+		return nil
 	case s.w.config.Mutant == lateClaim && claims:
 		s.late = ops
 		return nil
@@ -52,6 +55,9 @@ func (s *gateStore) Commit(ctx context.Context, ops ...store.Op) error {
 	for _, op := range ops {
 		if op.Doc == approval.DocPending || isClaim(op) {
 			s.w.accepted[op.Key.ID] = true
+		}
+		if op.Doc == approval.DocTask {
+			s.w.keep(op.Key.ID)
 		}
 	}
 	return nil

@@ -23,6 +23,7 @@ func TestFingerprintCoversSim(t *testing.T) {
 		"committed":      func(w *sim) { w.committed[1] = "x" },
 		"heads":          func(w *sim) { w.heads = []audit.Foot{{Size: 1, Digits: "abcd"}} },
 		"effects":        func(w *sim) { w.effects = []effect{{id: idA}} },
+		"tasks":          func(w *sim) { w.tasks[idB] = serverTask{} },
 		"acknowledged":   func(w *sim) { w.acknowledged = []acknowledged{{idA, approval.Denied}} },
 		"approvedArgs":   func(w *sim) { w.approvedArgs[idA] = []string{"x"} },
 		"accepted":       func(w *sim) { w.accepted[idB] = true },
@@ -114,7 +115,7 @@ func TestFlowsReachTheirEnds(t *testing.T) {
 	}
 	for name, want := range map[string]end{
 		"allow": {1, 0}, "approve": {1, 1}, "always": {1, 1}, "deny": {0, 1}, "question": {0, 1},
-		"override": {0, 1}, "handler fails": {1, 1}, "idempotent": {1, 1},
+		"override": {0, 1}, "handler fails": {1, 1}, "idempotent": {1, 1}, "task": {1, 1},
 		"submit and approve": {1, 1}, "approve outside": {1, 1}, "approve while down": {1, 1}, "approve after a kill": {1, 1},
 		"always inside": {1, 1}, "recycled": {1, 1}, "head": {2, 1}, "large": {1, 1}, "checkpoints": {1, 1}, "prune and approve again": {1, 1}, "submit allowed": {1, 0}, "two requests": {2, 1}, "pause": {2, 1},
 	} {

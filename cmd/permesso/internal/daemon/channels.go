@@ -370,6 +370,15 @@ func (r *channelEnv) alert(ws, text string) { r.s.channels.alert(r.name, ws, tex
 // foot returns the last line of a message.
 func (s *server) foot() string { return home.AuditFoot(s.audit.Newest()) }
 
+// logHead is what a response says of the audit log.
+func (s *server) logHead() *approval.LogHead {
+	c := s.audit.Newest()
+	if c == nil {
+		return nil
+	}
+	return &approval.LogHead{Size: c.Size, Root: c.Root.String()}
+}
+
 // peopleOf returns the approvers who may decide in a workspace.
 func peopleOf(cfg *config.Config, ws string) []approval.Approver {
 	var all []approval.Approver

@@ -169,6 +169,7 @@ func (s *server) applyConfig(file string, data []byte) error {
 		return err
 	}
 	s.Live.Set(now)
+	s.runner.Use(next.Tools)
 	s.logWriter.set(next.LogLevel, next.LogFormat)
 	s.watchConfig()
 	s.gate.Reconfigured()

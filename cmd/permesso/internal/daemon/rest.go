@@ -106,8 +106,9 @@ func (s *server) newAPI() (*httpapi.Server, error) {
 	}
 	v := s.Viewer(s.keys)
 	s.control = s.controlService()
+	requests := &service.Service{Gate: s.gate, Viewer: v, History: v, Settings: apiWorkspaces{s}}
 	return &httpapi.Server{
-		Service: &service.Service{Gate: s.gate, Viewer: v, History: v, Settings: apiWorkspaces{s}},
+		Service: requests, MCP: s.newMCP(requests),
 		Local:   s.control.Operations(),
 		Decider: s.gateDecider(), Keys: s.Keyring(s.keys), Feed: s.feed, Grants: s.memory, Receipts: apiReceipts{s, verifier},
 		Inbox: mailIntake{s}, Ready: s.ready, Metrics: s.metrics.metrics, Version: s.app.Version, Log: s.log,
@@ -142,6 +143,7 @@ func (p apiWorkspaces) WorkspaceInfo(name string) (service.WorkspaceInfo, bool) 
 		add(channel, chat)
 	}
 	for _, who := range peopleOf(cfg, name) {
+		at.Approvers = append(at.Approvers, who.Name)
 		for channel, id := range who.IDs {
 			if channel != approval.EntranceLocal {
 				add(channel, id)

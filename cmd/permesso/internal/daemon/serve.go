@@ -212,7 +212,7 @@ func (s *server) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.runner = &exec.Runner{Verifier: verifier, TempDir: s.Layout.Run(), Log: s.log, Supervisor: exec.Supervisor{Log: s.log}}
+	s.runner = &exec.Runner{Verifier: verifier, TempDir: s.Layout.Run(), Log: s.log, MCP: mcpDialer{s.app.Version}, Supervisor: exec.Supervisor{Log: s.log}}
 	s.pauseAudit = pauseAudit{store: s.Store, once: s.memory.AuditOnce}
 	now, err := s.memory.Settings(s.Config)
 	if err != nil {
@@ -274,7 +274,7 @@ func (s *server) newGate() *gate.Gate {
 		Store: s.Store, Seal: s.keys.Seal, Receipts: s.keys.Signer,
 		Grants: s.memory, Executor: s.runner, Audit: s.audit,
 		Config: s.Live.Config, Pauses: &ipc.PauseGuard{Store: s.Store}, Words: chat.Words{}, Log: s.log, Changed: s.changed, Limited: s.limited,
-		Host: home.NewHostFiles(s.Home), HoldsSecret: home.HoldsSecret,
+		Host: home.NewHostFiles(s.Home), HoldsSecret: home.HoldsSecret, Head: s.logHead,
 		ResponseRetention: s.Config.Retention.Responses, RecordRetention: s.Config.Retention.Records, Health: s.setDegraded, StorageChanged: s.storageChanged,
 	}
 }
@@ -378,6 +378,7 @@ func (s *server) run(ctx context.Context) error {
 		terminal.Wait()
 		return errHomeGone
 	}
+	s.runner.Leave()
 	err = <-done
 	wg.Wait()
 	terminal.Wait()
@@ -390,7 +391,7 @@ func (s *server) run(ctx context.Context) error {
 
 // startSupervisor starts the parent process of all commands, if a tool runs one.
 func (s *server) startSupervisor(cfg *config.Config) error {
-	runs := func(t approval.Tool) bool { return t.Handler.Kind == approval.HandlerCommand }
+	runs := func(t approval.Tool) bool { return len(t.Handler.Argv) > 0 }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(cfg.Tools)), runs) {
 		return nil
 	}

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/exec"
 	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
@@ -166,7 +165,7 @@ func (d *Doctor) checkPrograms(context.Context) []Finding {
 	programs := 0
 	for _, name := range slices.Sorted(maps.Keys(d.Config.Tools)) {
 		argv := d.Config.Tools[name].Handler.Argv
-		if d.Config.Tools[name].Handler.Kind != approval.HandlerCommand || len(argv) == 0 {
+		if len(argv) == 0 {
 			continue
 		}
 		programs++

@@ -33,6 +33,7 @@ var hintExceptions = []struct{ file, fragment, why string }{
 	{"security/receipt/rotate.go", "permesso key rotation v1", "the first line of a format"},
 	{"ipc/service/service.go", "permesso request\x00", "the beginning of what is hashed"},
 	{"ipc/client/rest.go", "permesso key create", "the users of the client make their key with this command"},
+	{"ipc/mcp/follow.go", "permesso serve", "a result of a tool has no hint beside it"},
 	{"security/policy/engine.go", "permesso session clear", "a reason in documents of earlier versions"},
 	{"approval/gate/intake.go", "permesso.toml", "a reason in documents of earlier versions"},
 }

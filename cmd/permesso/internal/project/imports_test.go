@@ -73,9 +73,16 @@ var plan = []rule{
 	{"ipc/service", []string{"approval", "approval/read"}},
 	{"ipc/httpapi", []string{"approval", "approval/read", "ipc", "ipc/service"}},
 	{"ipc/webhook", []string{"approval", "approval/read"}}, // tells programs, and takes nothing from them
-	{"ipc/mcp", []string{"approval", "ipc"}},
-	{"ipc/hook", []string{"approval", "ipc/client"}},
-	{"ipc/hook/check", []string{"ipc/hook", "ipc/hook/model"}}, // starts agents: it asks no gate
+	{"ipc/mcp", []string{"approval", "approval/read", "ipc/client", "ipc/service", "ipc/wholefile"}},
+	{"ipc/procgroup", nil},                         // ends a program with what it has started
+	{"ipc/wholefile", nil},                         // small files and locks, outside of a home
+	{"ipc/agentconf", []string{"approval/codec"}},  // finds and edits the settings of agents: it knows neither hooks nor servers
+	{"ipc/mcp/servers", []string{"ipc/agentconf"}}, // the servers in the settings of agents: it speaks no protocol
+	{"ipc/hook", []string{"approval", "ipc/agentconf", "ipc/client", "ipc/wholefile"}},
+	{"ipc/mcp/wire", []string{"approval"}},                                                                 // one connection, as the client: it knows no gate
+	{"ipc/mcp/gateway", []string{"approval", "ipc/mcp", "ipc/mcp/wire", "ipc/procgroup", "ipc/wholefile"}}, // knows the gate only as its own interface
+	{"ipc/hook/check", []string{"ipc/hook", "ipc/hook/model", "ipc/procgroup"}},                            // starts agents: it asks no gate
+	{"ipc/mcp/mcptest", nil}, // test support: a server
 	{"ipc/acp", []string{"approval", "ipc/client"}},
 	{"ipc/hook/model", nil},                                // a model on loopback: it knows agents, not the gate
 	{"ipc/client", []string{"approval", "ipc", "watcher"}}, // waits for its response as the gate waits for requests
@@ -94,7 +101,7 @@ var plan = []rule{
 	{"chat/email", []string{"approval", "chat", "chat/deliver", "chat/email/mailbox", "chat/email/authentic"}},
 	{"chat/email/mailbox", []string{"approval", "chat"}},
 	{"chat/email/authentic", []string{"approval", "chat"}},
-	{"chat/email/oauth", []string{"chat", "chat/email/mailbox"}}, // gives tokens to a mailbox, and fails like one
+	{"chat/email/oauth", []string{"chat", "chat/email/mailbox", "ipc/wholefile"}}, // gives tokens to a mailbox, and fails like one
 	{"chat/email/mailserver", nil},                                      // test support: real servers, which know nothing of us
 	{"chat/cardtest", []string{"approval", "chat", "security/secrets"}}, // test support: hostile requests, and what a card has to show of them
 	{"chat/messagestest", nil},                                          // test support: compares the messages with a struct
@@ -112,8 +119,8 @@ var plan = []rule{
 
 	{"cmd/permesso", []string{allParts, "cmd/permesso/config", agent, console, home, control, sandbox, daemon, doctor, setup, demo, desktop}}, // the only one who knows all
 	{console, []string{allParts}},
-	{agent, []string{"approval", "ipc/acp", "ipc/client", "ipc/hook", "ipc/hook/check", "security/receipt", console}}, // no store and no daemon: it runs on every system
-	{"cmd/permesso/client", []string{"approval", "security/receipt", agent, console}},                                 // the program where the daemon cannot run
+	{agent, []string{"approval", "ipc/acp", "ipc/agentconf", "ipc/client", "ipc/hook", "ipc/hook/check", "ipc/mcp", "ipc/mcp/gateway", "ipc/mcp/servers", "ipc/wholefile", "security/receipt", console}}, // no store and no daemon: it runs on every system
+	{"cmd/permesso/client", []string{"approval", "security/receipt", agent, console}},                                                                                                                    // the program where the daemon cannot run
 	{home, []string{allParts, "cmd/permesso/config", console}},
 	{control, []string{allParts, "cmd/permesso/config", console, home}},
 	{daemon, []string{allParts, "cmd/permesso/config", console, home, control, sandbox}},
@@ -138,7 +145,7 @@ var plan = []rule{
 }
 
 // testSupport is linked into tests only.
-var testSupport = []string{"security/audit/audittest", "approval/gate/gatetest", "ipc/storetest", "chat/messagestest", "chat/cardtest", "chat/deliver/channeltest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "cmd/permesso/internal/widthtest", "cmd/permesso/internal/ruletest", "chat/telegram/botapi", "chat/email/mailserver", "chat/ntfy/ntfyserver", "chat/web/push/pushserver", "cmd/permesso/internal/desktop/desktoptest", "chat/tui/tuitest"}
+var testSupport = []string{"security/audit/audittest", "approval/gate/gatetest", "ipc/storetest", "ipc/mcp/mcptest", "chat/messagestest", "chat/cardtest", "chat/deliver/channeltest", hometest, "ipc/crashfs", "cmd/permesso/internal/crashtest", "cmd/permesso/internal/widthtest", "cmd/permesso/internal/ruletest", "chat/telegram/botapi", "chat/email/mailserver", "chat/ntfy/ntfyserver", "chat/web/push/pushserver", "cmd/permesso/internal/desktop/desktoptest", "chat/tui/tuitest"}
 
 // homes says which packages may import a library, subpackages included. A library that is not listed
 // may be used anywhere.
@@ -151,8 +158,8 @@ var homes = []struct {
 	{"github.com/emersion/go-message", []string{"chat/email"}},
 	{"charm.land/bubbletea", []string{"chat/tui"}},
 	{"github.com/charmbracelet", []string{"chat/tui", "chat/tui/tuitest"}},
-	{"golang.org/x/oauth2", []string{"chat/email/oauth"}},
-	{"github.com/modelcontextprotocol/go-sdk", []string{"ipc/mcp", "approval/exec"}},
+	{"golang.org/x/oauth2", []string{"chat/email/oauth", "ipc/mcp/gateway"}},
+	{"github.com/modelcontextprotocol/go-sdk", []string{"ipc/mcp", "ipc/mcp/wire", "ipc/mcp/gateway", "ipc/mcp/mcptest"}},
 	// The seam for the crash file system: ipc, and what must be crash-tested besides. That includes the keys:
 	// one that a power cut takes away makes every document unreadable.
 	{"github.com/spf13/afero", []string{
@@ -164,7 +171,7 @@ var homes = []struct {
 	// Policy matches paths; no other package matches patterns.
 	{"github.com/bmatcuk/doublestar", []string{"security/policy"}},
 	{"mvdan.cc/sh", []string{"approval/facts", "cmd/permesso/internal/ruletest"}},
-	{"github.com/pelletier/go-toml", []string{"chat", "chat/messagestest", "cmd/permesso", "cmd/permesso/config", console, "ipc/hook/check", "security/secrets"}},
+	{"github.com/pelletier/go-toml", []string{"chat", "chat/messagestest", "cmd/permesso", "cmd/permesso/config", console, "ipc/agentconf", "ipc/hook/check", "security/secrets"}},
 	// Test libraries never reach the binary.
 	{"testing", testSupport},
 	{"github.com/stretchr/testify", testSupport},
