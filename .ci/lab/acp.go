@@ -133,7 +133,7 @@ func (l *lab) exchange(x exchange) (c count, err error) {
 		return c, err
 	}
 	defer w.close()
-	if err := w.configure(); err != nil {
+	if err := w.configure(""); err != nil {
 		return c, err
 	}
 	if !x.down {

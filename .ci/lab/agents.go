@@ -16,12 +16,15 @@ type agent struct {
 	name, column, pkg, program string
 	system                     string // its folder in /etc
 	onFailure                  bool
-	managed                    bool // in trials: the hook is in the settings of the system
-	flat                       bool // the form of its answers
+	managed                    bool   // in trials: the hook is in the settings of the system
+	flat                       bool   // the form of its answers
+	tool                       string // that the model calls, of a server behind the gateway; "": a command
+	head                       string // more for the column's head
 	shell                      func(command string) model.Call
 	prepare                    func(place, row) error
 	args                       func(row) []string
 	env                        func(url string) []string
+	resume                     func(args []string) []string // those with which its last session goes on
 }
 
 var agents = []agent{claude("claude-code", false), claude("claude-code onFailure", true), codex, gemini}
@@ -34,6 +37,8 @@ func (a agent) title(versions map[string]string) string {
 		title += " managed"
 	case a.onFailure:
 		title += " `onFailure`"
+	case a.head != "":
+		title += " " + a.head
 	}
 	return title
 }
@@ -48,7 +53,7 @@ func (a agent) inSystem() agent {
 var tried = []agent{agents[1], agents[1].inSystem(), codex, codex.inSystem(), gemini, gemini.inSystem()}
 
 func agentOf(column string) agent {
-	for _, a := range slices.Concat(agents, tried) {
+	for _, a := range slices.Concat(agents, tried, served) {
 		if a.column == column {
 			return a
 		}
@@ -155,6 +160,7 @@ func claude(column string, onFailure bool) agent {
 			}
 			return args
 		},
+		resume: func(args []string) []string { return append(args, "--continue") },
 		env: func(url string) []string {
 			return []string{"ANTHROPIC_BASE_URL=" + url, "ANTHROPIC_API_KEY=none", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1"}
 		},
@@ -206,7 +212,8 @@ trust_level = "trusted"
 		}
 		return append(args, "do it")
 	},
-	env: func(string) []string { return nil },
+	resume: func(args []string) []string { return slices.Insert(args, 1, "resume", "--last") },
+	env:    func(string) []string { return nil },
 }
 
 var gemini = agent{
@@ -231,6 +238,7 @@ var gemini = agent{
 		}
 		return p.write(filepath.Join(p.home, ".gemini/settings.json"), text(user), 0o644)
 	},
-	args: func(row) []string { return strings.Fields("-m gemini-2.5-pro --yolo -p do") },
-	env:  func(url string) []string { return []string{"GEMINI_API_KEY=none", "GOOGLE_GEMINI_BASE_URL=" + url} },
+	args:   func(row) []string { return strings.Fields("-m gemini-2.5-pro --yolo -p do") },
+	resume: func(args []string) []string { return append(args, "--resume", "latest") },
+	env:    func(url string) []string { return []string{"GEMINI_API_KEY=none", "GOOGLE_GEMINI_BASE_URL=" + url} },
 }

@@ -3,7 +3,7 @@
 // has changed is an error, with both versions. Trials have our own hook and daemon, and break one of them: a call that ran
 // without an approval is an error, except where the agent is known to go on without our process.
 //
-//	go run ./.ci/lab [-update] [-only cells|trials|schemas] [-cells PART] [-column PART] FOLDER
+//	go run ./.ci/lab [-update] [-only cells|trials|schemas|servers|mcp] [-cells PART] [-column PART] [-wait TIME] FOLDER
 //
 // FOLDER has the agents' npm packages in node_modules; npm install fills it with those of package.json here. What has
 // settings of the system, or a small file system, runs in a mount namespace of its own, so that no file of the machine is
@@ -47,7 +47,8 @@ const (
 func main() {
 	update := flag.Bool("update", false, "record the report")
 	part := flag.String("cells", "", "only rows with this text")
-	only := flag.String("only", "", "cells, or trials: those with our own hook and daemon, or schemas: golden events and answers against those of the packages")
+	only := flag.String("only", "", "cells, or trials: those with our own hook and daemon, or schemas: golden events and answers against those of the packages, or servers: the MCP servers that the agents list, or mcp: calls that ask by MCP")
+	wait := flag.Duration("wait", 10*time.Minute, "how long a call that asks by MCP waits for a late decision")
 	column := flag.String("column", "", "only trials in columns with this text")
 	possible := flag.Bool("possible", false, "only exit 1, with a line, where no mount namespace can be had")
 	flag.Parse()
@@ -62,12 +63,12 @@ func main() {
 		return
 	}
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: go run ./.ci/lab [-update] [-only cells|trials|schemas] [-cells PART] [-column PART] FOLDER")
+		fmt.Fprintln(os.Stderr, "usage: go run ./.ci/lab [-update] [-only cells|trials|schemas|servers|mcp] [-cells PART] [-column PART] [-wait TIME] FOLDER")
 		os.Exit(2)
 	}
 	folder, err := filepath.Abs(flag.Arg(0))
 	if err == nil {
-		err = run(folder, *part, *only, *column, *update)
+		err = run(&lab{folder, *wait}, *part, *only, *column, *update)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "lab:", err)
@@ -75,8 +76,7 @@ func main() {
 	}
 }
 
-func run(folder, part, only, column string, update bool) error {
-	l := &lab{folder: folder}
+func run(l *lab, part, only, column string, update bool) error {
 	now := report{Versions: map[string]string{}, Cells: map[string]map[string]string{}}
 	before, err := read()
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -99,6 +99,17 @@ func run(folder, part, only, column string, update bool) error {
 	}
 	if only == "" || only == "schemas" {
 		l.schemas(&now)
+	}
+	if only == "" || only == "servers" {
+		wrong = errors.Join(wrong, l.servers())
+	}
+	if only == "" || only == "mcp" {
+		asked, err := l.mcp(part, column)
+		wrong = errors.Join(wrong, err)
+		if now.Trials == nil {
+			now.Trials = map[string]map[string]string{}
+		}
+		maps.Copy(now.Trials, asked)
 	}
 	if !update {
 		return errors.Join(wrong, compare(before, now))
@@ -195,7 +206,7 @@ func writeDocument(r report) error {
 		return err
 	}
 	text := string(b)
-	var names, trialNames, exchangeNames []string
+	var names, trialNames, exchangeNames, mcpNames []string
 	for _, row := range rows {
 		names = append(names, row.name)
 	}
@@ -205,9 +216,12 @@ func writeDocument(r report) error {
 	for _, x := range exchanges {
 		exchangeNames = append(exchangeNames, acpRow(x))
 	}
+	for _, x := range exposures {
+		mcpNames = append(mcpNames, mcpRow(x))
+	}
 	for mark, table := range map[string]string{
 		"cells": r.table("the hook …", names, agents, r.Cells), "trials": r.table("", trialNames, tried, r.Trials),
-		"exchanges": r.table("", exchangeNames, []agent{editing}, r.Trials),
+		"exchanges": r.table("", exchangeNames, []agent{editing}, r.Trials), "mcp": r.table("", mcpNames, served, r.Trials),
 	} {
 		begin := "<!-- " + mark + ": make lab writes this table -->\n"
 		before, rest, ok := strings.Cut(text, begin)
@@ -260,7 +274,10 @@ func parallel(n int, jobs []func()) {
 }
 
 // lab is where the agents are installed.
-type lab struct{ folder string }
+type lab struct {
+	folder string
+	wait   time.Duration // for a late decision
+}
 
 func (l *lab) version(pkg string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(l.folder, "node_modules", pkg, "package.json"))

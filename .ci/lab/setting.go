@@ -45,7 +45,7 @@ func (w *setting) prepare(t trial) error {
 	if err := w.agent.prepare(w.place, row{ours: true, managed: w.agent.managed}); err != nil {
 		return err
 	}
-	if err := w.configure(); err != nil {
+	if err := w.configure(""); err != nil {
 		return err
 	}
 	for i := range max(t.hooks, 1) {
@@ -67,9 +67,10 @@ func (w *setting) prepare(t trial) error {
 }
 
 // configure writes a configuration with limits for 50 requests at once; by default 32 can wait, and 60 can be asked a minute.
-func (w *setting) configure() error {
+// More lines are for the workspace.
+func (w *setting) configure(more string) error {
 	const text = "listen = \"\"\nui = false\n[workspaces.default]\nlimits = { pending = 64, ask_per_minute = 600 }\n"
-	return w.write(filepath.Join(w.home, ".config/permesso/permesso.toml"), text, 0o600)
+	return w.write(filepath.Join(w.home, ".config/permesso/permesso.toml"), text+more, 0o600)
 }
 
 // mounts makes the namespace, if the trial needs one.
@@ -218,7 +219,7 @@ func (w *setting) start(argv ...string) (*running, error) {
 }
 
 func (w *setting) startWith(env []string, argv ...string) (*running, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute+w.lab.wait)
 	r := &running{ended: make(chan struct{}), stop: cancel, cmd: w.command(ctx, argv...)}
 	r.cmd.Env = append(r.cmd.Env, env...)
 	r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.out
