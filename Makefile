@@ -78,12 +78,14 @@ UNRACED_IN := ./cmd/permesso/internal/crashtest ./cmd/permesso ./ipc ./approval/
 # -timeout applies to each package; it is long, so that a busy machine fails no test. The race detector needs CGO_ENABLED.
 # -parallel is above the number of processors because many of these tests wait. make check runs vet. Without
 # debug information (-w) the linker takes a third less time.
-# All is compiled first: a compiler beside them takes the processors and the disk of tests that wait for a daemon.
+# All is compiled first, and on the disk: a compiler beside them takes the processors of tests that wait for
+# a daemon, and what it wrote must reach the disk before their first fsync does.
 # A journal of four segments of 2 MiB: thousands of homes are made, and each would begin with 32 MiB of zeros.
 test test-fast soak: export PERMESSO_JOURNAL_SIZE = 2097152
 test: deps ## run all tests, with the race detector where it does not take too long
 	@CGO_ENABLED=1 go list -race -test -export -deps ./cmd/permesso ./... > /dev/null
 	@CGO_ENABLED=0 go list -trimpath -test -export -deps $(UNRACED_IN) > /dev/null
+	@sync
 	CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 45m -p $(TEST_P) -parallel 3 -skip '$(UNRACED)' ./cmd/permesso ./...
 	CGO_ENABLED=0 go test -trimpath -vet=off -ldflags=-w -count=1 -timeout 45m -p $(TEST_P) -parallel 4 -run '$(UNRACED)' $(UNRACED_IN)
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -137,10 +138,10 @@ func TestMailsToOthers(t *testing.T) {
 }
 
 // TestAnswerBehindRecentMails: while the daemon is down, thousands of emails arrive, and an answer
-// behind them. It counts within ten seconds after the start. One that arrives then does not wait
-// for the others either.
+// behind them. It counts within ten seconds after the start (measured by make soak), and none of the others
+// is taken before it. One that arrives then does not wait for the others either.
 func TestAnswerBehindRecentMails(t *testing.T) {
-	w := newMailRig(t, `log_level = "debug"`, `log_level = "info"`, `approval_timeout = "10m"`, `approval_timeout = "2h"`)
+	w := newMailRig(t, `approval_timeout = "10m"`, `approval_timeout = "2h"`)
 	var cards []mailCopy
 	var ids []string
 	for range 2 {
@@ -154,7 +155,9 @@ func TestAnswerBehindRecentMails(t *testing.T) {
 	decides := func(i int, start time.Time) {
 		require.Equal(t, approval.StatusApproved, w.response(ids[i]).Status)
 		t.Logf("decided behind %d emails: %v", n, time.Since(start).Round(time.Millisecond))
-		require.Less(t, time.Since(start), 10*time.Second)
+		if os.Getenv("PERMESSO_SOAK") != "" {
+			require.Less(t, time.Since(start), 10*time.Second)
+		}
 	}
 	w.daemon = w.serve()
 	w.daemon.awaitLog(`"serving"`)
@@ -163,4 +166,12 @@ func TestAnswerBehindRecentMails(t *testing.T) {
 	w.servers.Drop(t, mailserver.Gate, w.servers.SignedReply(t, replyTo(cards[1], "1\n")))
 	decides(1, start)
 	w.daemon.stop()
+	var first string
+	for line := range strings.Lines(w.daemon.logged()) {
+		if strings.Contains(line, `"message":"email handled"`) {
+			first = line
+			break
+		}
+	}
+	require.Contains(t, first, `"id":"`+ids[0]+`"`, "the answer is taken before the others")
 }

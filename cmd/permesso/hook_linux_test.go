@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -84,18 +85,29 @@ func hookEvent(t *testing.T, name string) []byte {
 }
 
 // awaitOnePending returns the pending request, once there is exactly one.
-func (h *rig) awaitOnePending() (id string) {
+func (h *rig) awaitOnePending() string {
+	h.t.Helper()
+	return strings.TrimSuffix(h.awaitPendings(1)[0], ".json")
+}
+
+// awaitPendings awaits that n requests are pending. One that has its response no longer is, although its file
+// goes a moment later.
+func (h *rig) awaitPendings(n int) (names []string) {
 	h.t.Helper()
 	dir := h.layout.Pendings("default")
 	await(h.t, dir, func() bool {
-		names, err := filepath.Glob(filepath.Join(dir, "*.json"))
+		paths, err := filepath.Glob(filepath.Join(dir, "*.json"))
 		require.NoError(h.t, err)
-		if len(names) == 1 {
-			id = strings.TrimSuffix(filepath.Base(names[0]), ".json")
+		names = names[:0]
+		for _, p := range paths {
+			_, err := os.Stat(filepath.Join(h.layout.Responses("default"), filepath.Base(p)))
+			if errors.Is(err, fs.ErrNotExist) {
+				names = append(names, filepath.Base(p))
+			}
 		}
-		return len(names) == 1
+		return len(names) == n
 	})
-	return id
+	return names
 }
 
 // A person approves and denies the calls of each agent: the answers are in that agent's form, byte for byte.
@@ -236,11 +248,7 @@ func TestHookEnds(t *testing.T) {
 	r := h.hook(event, "codex", "--timeout", "7s")
 	code, out, errs = r.end()
 	requireDenied(t, code, out, errs)
-	await(t, h.layout.Pendings("default"), func() bool {
-		names, err := os.ReadDir(h.layout.Pendings("default"))
-		require.NoError(t, err)
-		return len(names) == 0
-	})
+	h.awaitPendings(0)
 	event = bytes.Replace(event, []byte(`"tool_use_id":"`), []byte(`"tool_use_id":"x`), 1)
 
 	// The answer cannot be written.
