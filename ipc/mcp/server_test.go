@@ -144,6 +144,39 @@ func TestLinesThatAreNoMessages(t *testing.T) {
 	require.Contains(t, send("\r\n \t\n"+message("tools/list", "")+"\r"), `"execute_approved"`)
 }
 
+// The methods for tasks are for clients that declare them, and the result of a task is received with it.
+func TestMethodsForTasks(t *testing.T) {
+	g := newGate()
+	w := newWaiter(t, g)
+	send := lines(t, &Server{Waiter: w, Version: "1"})
+	declared := func(method, params string) string {
+		return strings.Replace(message(method, params), `clientCapabilities":{}`, `clientCapabilities":{"extensions":{"`+tasksName+`":{}}}`, 1)
+	}
+	ask := `"name":"execute_approved","arguments":{"tool":"x","arguments":{}}`
+	handle := func(answer string) string {
+		_, rest, ok := strings.Cut(answer, `"taskId":"`)
+		require.True(t, ok, answer)
+		id, _, _ := strings.Cut(rest, `"`)
+		return id
+	}
+	task := handle(send(declared("tools/call", ask)))
+	for _, method := range []string{"tasks/get", "tasks/cancel", "tasks/update"} {
+		require.Contains(t, send(message(method, `"taskId":"`+task+`"`)), `"code":-32021`, method)
+		require.Contains(t, send(declared(method, `"taskId":"`+task+`x"`)), `"code":-32602`, method)
+	}
+	require.Contains(t, send(declared("tasks/update", `"taskId":"`+task+`"`)), `"resultType":"complete"`)
+	g.end(g.ids()[0], approval.StatusApproved)
+	require.Contains(t, send(declared("tasks/get", `"taskId":"`+task+`"`)), `"status":"completed"`)
+	next := handle(send(declared("tools/call", ask)))
+	require.NotEqual(t, task, next, "the result was received")
+	require.Equal(t, 2, g.requests())
+	require.Contains(t, send(declared("tasks/cancel", `"taskId":"`+next+`"`)), `"resultType":"complete"`)
+	cancelled := send(declared("tasks/get", `"taskId":"`+next+`"`))
+	require.Contains(t, cancelled, `"status":"cancelled"`)
+	require.NotContains(t, cancelled, `"completed"`)
+	require.NotEqual(t, next, handle(send(declared("tools/call", ask))), "that was received, too")
+}
+
 // A call after a result is a new one, however fast it comes.
 func TestNextCallIsNew(t *testing.T) {
 	g := newGate()

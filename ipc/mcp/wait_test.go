@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/decide"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -230,6 +232,14 @@ func TestRequestStates(t *testing.T) {
 		time.Sleep(keepRound + time.Second)
 		refused(w, c, second.State, "too late")
 		require.Equal(t, 1, g.requests())
+
+		c = callOf(`["post",{"a":3}]`)
+		c.Rounds = true
+		state = w.do(t, c).State
+		g.end(w.do(t, c).ID, approval.StatusApproved)
+		require.NoError(t, w.do(t, c).Received())
+		refused(w, c, state, "another call has got the result")
+		require.Equal(t, 2, g.requests())
 	})
 }
 
@@ -370,6 +380,23 @@ func TestSoleCalls(t *testing.T) {
 		go func() { _, _ = w.Do(t.Context(), c) }()
 		synctest.Wait()
 		require.Equal(t, 4, g.requests(), "the approval was used")
+
+		// A caller is killed just after its approval was used, before that is said.
+		c = callOf(`["permission_prompt","Write",{}]`)
+		c.Sole = true
+		name, err := digest(c.Action)
+		require.NoError(t, err)
+		file := filepath.Join(w.Book.folder(name), name+".1")
+		go func() { _, _ = w.Do(t.Context(), c) }()
+		synctest.Wait()
+		for _, id := range g.ids() {
+			g.end(id, approval.StatusApproved)
+		}
+		synctest.Wait()
+		require.NoError(t, os.Rename(file+markDone, file))
+		go func() { _, _ = w.restarted(t).Do(t.Context(), c) }()
+		synctest.Wait()
+		require.Equal(t, 6, g.requests(), "it is not used twice")
 	})
 }
 
@@ -452,6 +479,24 @@ func TestBook(t *testing.T) {
 		require.ErrorContains(t, err, "damaged")
 		_, err = w.find("../calls")
 		require.ErrorIs(t, err, fs.ErrNotExist)
+
+		w = newWaiter(t, g)
+		a = w.do(t, c)
+		other := client.NewID()
+		require.NoError(t, os.WriteFile(w.Book.path("ids", other), []byte(a.name), 0o600))
+		_, err = w.find(other)
+		require.ErrorIs(t, err, fs.ErrNotExist, "the call is another request's")
+
+		call := strings.Repeat("ab", 32)
+		for _, n := range []int{10, 2} {
+			require.NoError(t, (&asked{book: w.Book, name: fmt.Sprint(call, ".", n)}).done())
+			require.NoError(t, os.MkdirAll(w.Book.folder(call), 0o700))
+			require.NoError(t, os.WriteFile(filepath.Join(w.Book.folder(call), fmt.Sprint(call, ".", n)), nil, 0o600))
+		}
+		times, last, err := w.Book.times(call)
+		require.NoError(t, err)
+		require.Equal(t, []int{2, 10}, times, "the oldest first")
+		require.Equal(t, 10, last)
 	})
 }
 
@@ -572,6 +617,77 @@ func TestRunCalls(t *testing.T) {
 		require.NotEqual(t, six.ID, seven.ID)
 		require.Equal(t, 4, g.requests())
 	})
+}
+
+// A caller that is killed while policy allows its call leaves nothing that the next one could run.
+func TestAllowedCallOfADeadCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := newWaiter(t, g)
+		w.Gate = quick{g}
+		c := callOf(`["proxy","s","t",{}]`)
+		c.Run = true
+		call, err := digest(c.Action)
+		require.NoError(t, err)
+		dead, fresh, err := w.ask(t.Context(), c, call)
+		require.NoError(t, err)
+		require.True(t, fresh)
+		dead.close()
+		a := w.restarted(t).do(t, c)
+		require.True(t, a.Run)
+		require.NotEqual(t, dead.sent.ID, a.ID)
+		require.Equal(t, 2, g.requests())
+	})
+}
+
+// A result that its caller does not take holds the same call up for two seconds, and is given again then.
+func TestResultThatIsNotTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := newWaiter(t, g)
+		c := callOf(`["post",{}]`)
+		g.end(w.do(t, c).ID, approval.StatusApproved)
+		a := w.do(t, c)
+		a.Sending()
+		began := time.Now()
+		require.Equal(t, a.ID, w.do(t, c).ID)
+		require.Equal(t, maxSending, time.Since(began))
+		require.Equal(t, 1, g.requests())
+	})
+}
+
+// The end of a request of two days ago is no end of a call that follows it, and what has ended can be cancelled in vain.
+func TestEndedRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := newWaiter(t, g)
+		c := callOf(`["post",{}]`)
+		id := w.do(t, c).ID
+		g.end(id, approval.StatusApproved)
+		for _, known := range []error{client.ErrNotPending, decide.ErrDecided} {
+			w.Gate = decided{g, known}
+			a, err := w.Cancel(t.Context(), id, "")
+			require.NoError(t, err)
+			require.Equal(t, approval.StatusApproved, a.Ended.Status, "it says how it stands")
+		}
+		w.Gate = decided{g, client.ErrKey}
+		_, err := w.Cancel(t.Context(), id, "")
+		require.ErrorIs(t, err, client.ErrKey)
+		w.Gate = g
+		time.Sleep(2 * freshEnd)
+		_, err = w.Follow(t.Context(), callOf(`["wait",{}]`), id)
+		require.ErrorIs(t, err, errUnknown)
+	})
+}
+
+// decided is a gate that cancels nothing.
+type decided struct {
+	*gate
+	why error
+}
+
+func (d decided) CancelBecause(context.Context, client.Submitted, string) (approval.Status, error) {
+	return "", d.why
 }
 
 // What a result says of its approval is ours; all else keeps its bytes.
