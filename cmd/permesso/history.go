@@ -282,7 +282,11 @@ func durations(r *read.Request) string {
 	if r.DecidedAt.IsZero() || !r.Person || r.EndedAt.Equal(r.DecidedAt) {
 		return shortDuration(r.EndedAt.Sub(r.AskedAt))
 	}
-	return shortDuration(r.DecidedAt.Sub(r.AskedAt)) + " + " + shortDuration(r.EndedAt.Sub(r.DecidedAt))
+	took, after := shortDuration(r.DecidedAt.Sub(r.AskedAt)), shortDuration(r.EndedAt.Sub(r.DecidedAt))
+	if after == "0s" { // it was only released
+		return took
+	}
+	return took + " + " + after
 }
 
 // shortDuration formats a duration in its two largest units: 350ms, 12.4s, 3m10s, 2h5m, 3d4h.

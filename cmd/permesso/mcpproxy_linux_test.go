@@ -65,7 +65,9 @@ func TestMCPProxy(t *testing.T) {
 			require.Contains(t, r.Meta["dev.permesso/receipt"], "tool: mcp.notes.echo", "not the one that the server has written")
 			require.Equal(t, "kept", r.Meta["traceparent"])
 
+			var approved string
 			r = p.whileAsked(c, "record", text("b"), func(id string) {
+				approved = id
 				_, card, _ := p.run("", "show", id)
 				require.Contains(t, card, "mcp.notes.record", "the card names the server and the tool")
 				require.Contains(t, card, "dangerous writes", "what the server says of itself counts nothing")
@@ -74,6 +76,9 @@ func TestMCPProxy(t *testing.T) {
 			require.False(t, r.Error, r.Text)
 			require.Equal(t, []string{`{"text":"b"}`}, p.recorded())
 			require.Equal(t, "1", r.Meta["dev.permesso/decision"].(map[string]any)["code"])
+			shown := p.mustRun("show", approved)
+			require.Regexp(t, `(?m)^released: \S+ \S+; the gate runs nothing, and is not told how it ended$`, shown)
+			require.NotRegexp(t, `(?m)^(started|ended|result):`, shown)
 
 			r = p.whileAsked(c, "record", text("c"), func(id string) { p.mustRun("deny", id, "not", "this") })
 			require.True(t, r.Error)

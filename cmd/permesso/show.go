@@ -198,13 +198,16 @@ func (a *app) showRecord(style chat.Style, s control.Story) {
 		}
 		a.printFact("answer", plain(d.Answer))
 	}
-	if resp, err := approval.ParseResponse(rec.Response); err == nil {
-		if resp.Error != nil {
-			a.printFact("error", plain(*resp.Error))
-		}
-		if len(resp.Result) > 0 && string(resp.Result) != "null" {
-			a.printFact("result", style.Result(about, resp.Result))
-		}
+	resp, err := approval.ParseResponse(rec.Response)
+	if err == nil && resp.Error != nil {
+		a.printFact("error", plain(*resp.Error))
+	}
+	released := err == nil && resp.Execution == approval.ExecutionAgent && !rec.StartedAt.IsZero()
+	switch {
+	case released:
+		a.printFact("released", rec.StartedAt.Local().Format(time.DateTime)+"; the gate runs nothing, and is not told how it ended")
+	case err == nil && len(resp.Result) > 0 && string(resp.Result) != "null":
+		a.printFact("result", style.Result(about, resp.Result))
 	}
 	if rec.Receipt != "" {
 		a.printFact("receipt", "sha256 "+approval.Digest([]byte(rec.Receipt)))
@@ -214,7 +217,7 @@ func (a *app) showRecord(style chat.Style, s control.Story) {
 		what string
 		at   time.Time
 	}{{"asked", rec.RequestedAt}, {"decided", rec.DecidedAt}, {"started", rec.StartedAt}, {"ended", rec.EndedAt}} {
-		if !t.at.IsZero() {
+		if !t.at.IsZero() && !(released && (t.what == "started" || t.what == "ended")) {
 			a.printFact(t.what, t.at.Local().Format(time.DateTime))
 		}
 	}

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/codec"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/ipc/client"
 	"github.com/permesso-dev/permesso/ipc/wholefile"
 )
@@ -26,7 +28,7 @@ import (
 // a call is asked again, or refused.
 //
 //	secret             32 bytes; request states and task handles are good only with it
-//	ids/ID             the call of a request
+//	ids/ID             the call of a request that may be asked for by its id
 //	calls/CA/CALL.N    the Nth time that the call CALL was asked, locked by those who wait for it; CA are two digits of it
 //	calls/CA/CALL.N.*  what became of that, each created once: a round taken up, an approval used, a result; ".done" is the
 //	                   file itself when a caller has received the result
@@ -36,6 +38,35 @@ type Book struct {
 
 	mu      sync.Mutex
 	sending map[string]chan struct{} // by call: its result is on the way; closed when the caller has it, or not
+	turns   map[string]chan struct{} // by call: a caller asks the gate; closed when it knows whether a person is asked
+}
+
+// turn waits for the callers of the same call that ask the gate.
+func (b *Book) turn(ctx context.Context, call string) (end func(), err error) {
+	for {
+		b.mu.Lock()
+		before := b.turns[call]
+		if before == nil {
+			if b.turns == nil {
+				b.turns = map[string]chan struct{}{}
+			}
+			mine := make(chan struct{})
+			b.turns[call] = mine
+			b.mu.Unlock()
+			return sync.OnceFunc(func() {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				delete(b.turns, call)
+				close(mine)
+			}), nil
+		}
+		b.mu.Unlock()
+		select {
+		case <-before:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 // leave says that a result is on the way.
@@ -84,12 +115,10 @@ const (
 
 // OpenBook opens the folder, and makes it.
 func OpenBook(dir string) (*Book, error) {
-	for _, sub := range []string{"ids", "calls"} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
-			return nil, fmt.Errorf("the folder for what is asked: %w", err)
-		}
-	}
 	b := &Book{dir: dir}
+	if err := b.makeFolder("calls"); err != nil {
+		return nil, err
+	}
 	name := filepath.Join(dir, "secret")
 	secret := make([]byte, secretSize)
 	_, _ = rand.Read(secret) // never fails: see crypto/rand
@@ -98,10 +127,18 @@ func OpenBook(dir string) (*Book, error) {
 	}
 	var err error
 	if b.secret, err = os.ReadFile(name); err != nil || len(b.secret) != secretSize {
-		return nil, cmp.Or(err, fmt.Errorf("%s is damaged: remove it; what waits now is asked again", name))
+		return nil, cmp.Or(err, hints.Add(fmt.Errorf("%s is damaged", name), "remove it; what clients hold of requests that wait is not good any more, and the same call finds them"))
 	}
 	b.prune(time.Now())
 	return b, nil
+}
+
+// makeFolder makes a folder in it, which may have been removed.
+func (b *Book) makeFolder(name string) error {
+	if err := os.MkdirAll(b.path(name), 0o700); err != nil {
+		return fmt.Errorf("the folder for what is asked: %w", err)
+	}
+	return nil
 }
 
 // Folder is a folder in it for something else.
@@ -238,7 +275,10 @@ func (b *Book) open(name string, sole bool) (*asked, error) {
 	if err == nil {
 		err = codec.DecodeOwn(text, &a.question)
 	}
-	if err != nil { // torn by a power cut: it is forgotten
+	if err == nil && (!approval.ValidID(a.Key) || len(a.Request) == 0) {
+		err = fs.ErrInvalid
+	}
+	if err != nil { // torn by a power cut, or written by another: it is forgotten
 		err = errors.Join(a.done(), f.Close())
 		return nil, cmp.Or(err, fs.ErrNotExist)
 	}
@@ -262,6 +302,9 @@ func (a *asked) keep() error {
 		return nil
 	}
 	text, err := codec.Encode(a.sent)
+	if err == nil {
+		err = a.book.makeFolder("ids")
+	}
 	if err == nil {
 		err = wholefile.Put(a.mark(markSent), text)
 	}
@@ -331,6 +374,9 @@ func (a *asked) done() error {
 // waiting are the ids of the requests whose results no caller has received.
 func (b *Book) waiting() (ids []string, err error) {
 	entries, err := os.ReadDir(b.path("ids"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	for _, e := range entries {
 		a, err := b.find(e.Name())
 		if err != nil {

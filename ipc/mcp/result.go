@@ -232,7 +232,7 @@ func (a *Answer) Reply() (approval.Raw, error) {
 	case refusal(a) != "":
 		return a.toolError(refusal(a))
 	case a.Lost:
-		return a.toolError("request " + approval.ShortID(a.ID) + " was approved, and the call was begun; its end is not known, and it is not made again")
+		return a.toolError("request " + approval.ShortID(a.ID) + " was approved, and the call was begun; its end is not known, and it is not made again: check what it has done before you call it again")
 	}
 	return a.Result, nil
 }

@@ -93,6 +93,14 @@ func (a *Answer) Finish(result approval.Raw) error {
 	return wholefile.Put((&asked{book: a.book, name: a.name}).mark(markResult), result)
 }
 
+// NotBegun gives an approval back that was not used after all, and whose Finish has failed.
+func (a *Answer) NotBegun() error {
+	if a.running == nil {
+		return nil
+	}
+	return os.Remove((&asked{book: a.book, name: a.name}).mark(markUsed))
+}
+
 // Sending says that the caller is about to get the end. Until Received or Lost the same call of a caller in this process
 // waits: it comes after the result if the caller has it.
 func (a *Answer) Sending() { a.book.leave(a.name) }
@@ -129,28 +137,39 @@ func (w *Waiter) Do(ctx context.Context, c Call) (*Answer, error) {
 		return nil, err
 	}
 	for {
-		a, fresh, err := w.ask(ctx, c, call)
-		if err != nil {
+		answer, err := w.attempt(ctx, c, call, rounds)
+		if !errors.Is(err, errGone) {
+			return answer, err
+		}
+	}
+}
+
+// attempt asks about a call and waits. The error wraps errGone if it has to be tried again.
+func (w *Waiter) attempt(ctx context.Context, c Call, call string, rounds int) (*Answer, error) {
+	known := func() {}
+	if c.Run { // what policy allows is for one caller: many at once would submit each other's requests again and again
+		var err error
+		if known, err = w.Book.turn(ctx, call); err != nil {
 			return nil, err
 		}
-		answer, err := w.wait(ctx, c, a, call, rounds)
-		if err == nil && c.Run && answer.Ended != nil {
-			err = w.run(ctx, a, fresh, answer)
-		}
-		switch {
-		case errors.Is(err, errGone):
-			if err := a.done(); err != nil {
-				a.close()
-				return nil, err
-			}
-			a.close()
-			continue
-		case err != nil && ctx.Err() != nil && answer == nil:
-			w.leave(ctx, a)
-		}
-		a.close()
-		return answer, err
+		defer known()
 	}
+	a, fresh, err := w.ask(ctx, c, call)
+	if err != nil {
+		return nil, err
+	}
+	defer a.close()
+	answer, err := w.wait(ctx, c, a, call, rounds, known)
+	if err == nil && c.Run && answer.Ended != nil {
+		err = w.run(ctx, a, fresh, answer)
+	}
+	switch {
+	case errors.Is(err, errGone):
+		return nil, cmp.Or(a.done(), err)
+	case err != nil && ctx.Err() != nil && answer == nil:
+		w.leave(ctx, a)
+	}
+	return answer, err
 }
 
 // begin names a call, and takes up its state if it has one.
@@ -204,7 +223,7 @@ func (w *Waiter) ask(ctx context.Context, c Call, call string) (a *asked, fresh 
 	if err != nil {
 		return nil, false, err
 	}
-	if err := w.submit(ctx, c, a); err != nil {
+	if err := w.submit(ctx, c, a, fresh); err != nil {
 		if errors.Is(err, client.ErrInvalid) || errors.Is(err, client.ErrKey) {
 			err = errors.Join(err, a.done()) // it will not be accepted later
 		}
@@ -243,9 +262,14 @@ func (w *Waiter) join(ctx context.Context, call string, request approval.Raw, so
 const maxSending = 2 * time.Second
 
 // submit submits the request of a call, unless that was done.
-func (w *Waiter) submit(ctx context.Context, c Call, a *asked) error {
+func (w *Waiter) submit(ctx context.Context, c Call, a *asked, fresh bool) error {
 	if a.readSent() {
 		return nil
+	}
+	if c.Run && !fresh {
+		if known, err := a.learn(ctx); known || err != nil {
+			return err
+		}
 	}
 	var r approval.Request
 	if err := codec.Decode(a.Request, &r); err != nil {
@@ -253,7 +277,10 @@ func (w *Waiter) submit(ctx context.Context, c Call, a *asked) error {
 	}
 	r.RequestID = a.Key
 	sent, err := w.Gate.Ask(ctx, r)
-	if err != nil {
+	switch {
+	case errors.Is(err, client.ErrNoFolder):
+		return fmt.Errorf("the gate cannot be asked: %w; the daemon makes it when it starts on the host", err)
+	case err != nil:
 		return fmt.Errorf("the gate cannot be asked: %w", err)
 	}
 	a.sent = sent
@@ -263,11 +290,34 @@ func (w *Waiter) submit(ctx context.Context, c Call, a *asked) error {
 	return a.keep()
 }
 
+// learn waits for what another process hears of a call: that a person is asked, or that policy has allowed it, which is
+// errGone. If that process has ended, neither comes.
+func (a *asked) learn(ctx context.Context) (known bool, err error) {
+	ticker := time.NewTicker(learnPoll)
+	defer ticker.Stop()
+	for end := time.Now().Add(prompt); time.Now().Before(end); {
+		switch {
+		case a.is(markDone):
+			return false, errGone
+		case a.readSent():
+			return true, nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+	return false, nil
+}
+
+const learnPoll = 10 * time.Millisecond
+
 // errGone says that the end of a request is of no use to a new caller.
 var errGone = errors.New("the request has ended long ago")
 
-// wait waits for the end of a request in the best way that the client knows.
-func (w *Waiter) wait(ctx context.Context, c Call, a *asked, call string, rounds int) (*Answer, error) {
+// wait waits for the end of a request in the best way that the client knows. known is called when others may join.
+func (w *Waiter) wait(ctx context.Context, c Call, a *asked, call string, rounds int, known func()) (*Answer, error) {
 	answer := a.answer()
 	var resp *approval.Response
 	err, hold := errHeld, max(cmp.Or(w.Hold, DefaultHold), time.Second)
@@ -277,7 +327,10 @@ func (w *Waiter) wait(ctx context.Context, c Call, a *asked, call string, rounds
 			if failed := a.keep(); failed != nil {
 				return nil, failed
 			}
+			known()
 		}
+	} else {
+		known()
 	}
 	first := errors.Is(err, errHeld) && (c.Tasks || c.Waits != nil && c.State == "")
 	if first {
@@ -343,6 +396,9 @@ func (w *Waiter) run(ctx context.Context, a *asked, fresh bool, answer *Answer) 
 		return a.done()
 	}
 	f, err := os.OpenFile(a.mark(markRun), os.O_CREATE|os.O_RDWR, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errGone // the folder was removed: without it, a call is asked again
+	}
 	if err != nil {
 		return err
 	}

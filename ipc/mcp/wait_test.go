@@ -18,6 +18,7 @@ import (
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/decide"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/ipc/client"
 )
 
@@ -444,8 +445,12 @@ func TestBook(t *testing.T) {
 		a := w.do(t, c)
 		g.end(a.ID, approval.StatusApproved)
 		require.NoError(t, os.WriteFile(filepath.Join(w.Book.folder(a.name), a.name), []byte(`{"key":`), 0o600))
-		require.NotEqual(t, a.ID, w.do(t, c).ID, "it is asked again")
-		require.Equal(t, 2, g.requests())
+		a = w.do(t, c)
+		require.Equal(t, 2, g.requests(), "it is asked again")
+		g.end(a.ID, approval.StatusApproved)
+		require.NoError(t, os.WriteFile(filepath.Join(w.Book.folder(a.name), a.name), []byte(`{}`), 0o600))
+		require.NotEqual(t, a.ID, w.do(t, c).ID, "this, too")
+		require.Equal(t, 3, g.requests())
 
 		w = newWaiter(t, g)
 		a = w.do(t, c)
@@ -477,6 +482,7 @@ func TestBook(t *testing.T) {
 		require.NoError(t, os.WriteFile(w.Book.path("secret"), []byte("short"), 0o600))
 		_, err = OpenBook(w.Book.dir)
 		require.ErrorContains(t, err, "damaged")
+		require.Contains(t, hints.Of(err), "remove it")
 		_, err = w.find("../calls")
 		require.ErrorIs(t, err, fs.ErrNotExist)
 
@@ -616,6 +622,93 @@ func TestRunCalls(t *testing.T) {
 		require.True(t, seven.Run)
 		require.NotEqual(t, six.ID, seven.ID)
 		require.Equal(t, 4, g.requests())
+	})
+}
+
+// Many callers make a call that policy allows: each submits one request, its own.
+func TestAllowedCallsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := newWaiter(t, g)
+		w.Gate = quick{g}
+		c := callOf(`["proxy","s","t",{}]`)
+		c.Run = true
+		const callers = 60
+		answers := make(chan *Answer, callers)
+		began := time.Now()
+		for n, other := 0, w.restarted(t); n < callers; n++ {
+			go func() {
+				a, err := []*Waiter{w, other}[n%2].Do(t.Context(), c)
+				if err != nil {
+					a = &Answer{Text: err.Error()}
+				}
+				answers <- a
+			}()
+		}
+		ids := map[string]bool{}
+		for range callers {
+			a := <-answers
+			require.True(t, a.Run, a.Text)
+			ids[a.ID] = true
+		}
+		require.Len(t, ids, callers)
+		require.Equal(t, callers, g.submitted, "no one submits another's request")
+		require.Less(t, time.Since(began), callers*learnPoll, "of two processes, each waits for the other at most once for a call")
+	})
+}
+
+// The folder is removed while a call waits: without it the call is asked again, and goes on.
+func TestRemovedBook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := newWaiter(t, g)
+		c := callOf(`["proxy","s","t",{}]`)
+		c.Run = true
+		answers := make(chan *Answer, 1)
+		go func() {
+			a, err := w.Do(t.Context(), c)
+			if err != nil {
+				a = &Answer{Text: err.Error()}
+			}
+			answers <- a
+		}()
+		time.Sleep(2 * prompt)
+		require.NoError(t, os.RemoveAll(w.Book.dir))
+		first := g.ids()[0]
+		g.end(first, approval.StatusApproved)
+		time.Sleep(2 * prompt)
+		require.Empty(t, answers)
+		require.Equal(t, 2, g.requests(), "what was approved before is not known any more")
+		for _, id := range g.ids() {
+			g.end(id, approval.StatusApproved)
+		}
+		a := <-answers
+		require.True(t, a.Run, a.Text)
+		require.NotEqual(t, first, a.ID)
+		require.NoError(t, a.Finish(approval.Raw(`{}`)))
+		require.NoError(t, a.Received())
+	})
+}
+
+// An approval that could not be used, on a full disk for instance, is not lost.
+func TestNotBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := newWaiter(t, g)
+		c := callOf(`["proxy","s","t",{}]`)
+		c.Run = true
+		go func() { time.Sleep(time.Second); g.end(g.ids()[0], approval.StatusApproved) }()
+		a := w.do(t, c)
+		require.True(t, a.Run)
+		result := filepath.Join(w.Book.folder(a.name), a.name+markResult)
+		require.NoError(t, os.Mkdir(result, 0o700)) // nothing can be written there
+		require.Error(t, a.Finish(approval.Raw(`{}`)))
+		require.NoError(t, a.NotBegun())
+		require.NoError(t, os.Remove(result))
+		again := w.restarted(t).do(t, c)
+		require.Equal(t, a.ID, again.ID)
+		require.True(t, again.Run)
+		require.False(t, again.Lost)
 	})
 }
 

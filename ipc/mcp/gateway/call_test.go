@@ -363,6 +363,32 @@ func TestPins(t *testing.T) {
 	require.ErrorContains(t, err, "remove the file to approve them anew")
 }
 
+// The folder of the definitions is made again if it was removed. Where it cannot be, no one is asked.
+func TestFolderOfPins(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "definitions")
+	p, err := OpenPins(folder, "srv")
+	require.NoError(t, err)
+	server, tool := approval.Raw(`{}`), approval.Raw(`{"name":"t"}`)
+	require.NoError(t, os.RemoveAll(folder))
+	found, err := p.changes(server, tool, "t")
+	require.NoError(t, err)
+	require.Empty(t, found)
+	require.NoError(t, os.RemoveAll(folder))
+	require.NoError(t, p.pin(server, tool, "t"))
+	require.FileExists(t, filepath.Join(folder, "srv.json"))
+
+	require.NoError(t, os.RemoveAll(folder))
+	require.NoError(t, os.MkdirAll(filepath.Join(folder, "srv.json.lock"), 0o700)) // nothing can be written there
+	var calls atomic.Int64
+	r := newRig(t, echoServer(t, wire.Version20251125, &calls, func() string {
+		return `{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}`
+	}), func(o *Options) { o.Pins = p })
+	r.initialize()
+	require.Contains(t, r.request("tools/call", `{"name":"echo"}`), "can be kept in "+folder)
+	require.Empty(t, r.judge.seen())
+	require.Zero(t, calls.Load())
+}
+
 func TestPinsOfManyProcesses(t *testing.T) {
 	folder := t.TempDir()
 	var all sync.WaitGroup

@@ -73,11 +73,15 @@ func (g *Gate) Judge(ctx context.Context, c Call) (Verdict, error) {
 
 // done keeps how an executed call ended, and says by which request it was approved. An error of the server goes on as one;
 // what is kept for a client that has not received it is a tool's error.
-func (g *Gate) done(a *own.Answer, result approval.Raw, err error) (approval.Raw, error) {
-	refused := refusedBy(a, err)
+func (g *Gate) done(a *own.Answer, result approval.Raw, failed error) (approval.Raw, error) {
+	refused, err := refusedBy(a, failed), failed
 	if err != nil {
 		text := "request " + approval.ShortID(a.ID) + " was approved, "
+		if a.Ended.Decision.Auto {
+			text = "policy allowed the call (request " + approval.ShortID(a.ID) + "), "
+		}
 		why := strings.TrimPrefix(err.Error(), "jsonrpc2: ")
+		why = strings.ReplaceAll(why, context.Canceled.Error(), "the call was cancelled, or its client has gone")
 		switch {
 		case errors.Is(err, ErrNotCalled):
 			text += "but: " + why
@@ -94,8 +98,11 @@ func (g *Gate) done(a *own.Answer, result approval.Raw, err error) (approval.Raw
 			result = noted
 		}
 	}
-	if err := a.Finish(result); err != nil || result == nil {
-		return result, nil // then the same call is told that its end is not known
+	if kept := a.Finish(result); kept != nil || result == nil {
+		if errors.Is(failed, ErrNotCalled) {
+			_ = a.NotBegun() // if that fails, too, the same call is told that its end is not known
+		}
+		return result, nil
 	}
 	g.ends.Sending(a)
 	if refused != nil {
@@ -161,7 +168,7 @@ func changeText(changes []Change) (string, error) {
 		var sides [2][]string
 		for i, text := range []string{c.Old, c.New} {
 			v := jsontext.Value(text)
-			if err := v.Indent(); err != nil {
+			if err := v.Indent(jsontext.WithIndent("  ")); err != nil {
 				return "", fmt.Errorf("a definition cannot be read: %w", err)
 			}
 			sides[i] = strings.Split(string(v), "\n")

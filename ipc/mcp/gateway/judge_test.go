@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -195,5 +197,38 @@ func TestOutcomeUnknown(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, string(got), row.want)
 		require.Equal(t, !errors.Is(row.err, ErrNotCalled), strings.Contains(string(got), "check before you call it again"))
+		require.NotContains(t, string(got), "context canceled")
 	}
+	p.all.Decision.Auto, p.all.Status = true, approval.StatusAutoApproved
+	v, err := g.Judge(t.Context(), Call{Server: "s", Tool: "mcp.s.t", Name: "t", Arguments: approval.Raw(`{}`)})
+	require.NoError(t, err)
+	got, err := v.Done(nil, wire.ErrEnded)
+	require.NoError(t, err)
+	require.Contains(t, string(got), "policy allowed the call (request ")
+	require.NotContains(t, string(got), "was approved")
+}
+
+// A call that was approved and not made, on a disk so full that not even this can be kept, is made when it comes again.
+func TestNothingCanBeKept(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b, err := own.OpenBook(dir)
+	require.NoError(t, err)
+	p := &people{all: &approval.Response{Status: approval.StatusApproved, RespondedAt: time.Now()}}
+	g := &Gate{Waiter: &own.Waiter{Gate: p, Book: b, Hold: time.Second}}
+	c := Call{Server: "s", Tool: "mcp.s.t", Name: "t", Arguments: approval.Raw(`{}`)}
+	v, err := g.Judge(t.Context(), c)
+	require.NoError(t, err)
+	used, err := filepath.Glob(filepath.Join(dir, "calls", "*", "*.used"))
+	require.NoError(t, err)
+	require.Len(t, used, 1)
+	require.NoError(t, os.Mkdir(strings.TrimSuffix(used[0], ".used")+".result", 0o700))
+	got, err := v.Done(nil, notCalled(errors.New("no space left on device")))
+	require.NoError(t, err)
+	require.Contains(t, string(got), "the server was not called: no space left on device")
+	require.NoFileExists(t, used[0])
+	v, err = g.Judge(t.Context(), c)
+	require.NoError(t, err)
+	require.Empty(t, v.Result)
+	require.NotNil(t, v.Done, "it may be called now")
 }

@@ -105,7 +105,27 @@ func (p *Pins) changes(server, tool approval.Raw, name string) (found []Change, 
 	if has && old != string(tool) {
 		found = append(found, Change{"tool", old, string(tool)})
 	}
-	return found, nil
+	if p.has(server, tool, name) {
+		return found, nil
+	}
+	f, err := p.openLock() // what cannot be kept is not asked about
+	if err != nil {
+		return nil, fmt.Errorf("no definition can be kept in %s: %w", filepath.Dir(p.file), err)
+	}
+	return found, f.Close()
+}
+
+// has says that a definition needs no writing.
+func (p *Pins) has(server, tool approval.Raw, name string) bool {
+	return p.d.Last == string(server) && p.d.Servers[string(server)][name] == string(tool)
+}
+
+// openLock opens the lock file of those that write. The folder may have been removed.
+func (p *Pins) openLock() (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(p.file), 0o700); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(p.file+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 }
 
 // elsewhere is a tool's definition as another server of the name has it: the same one if any has.
@@ -124,10 +144,10 @@ func (p *Pins) elsewhere(tool, name string) (old string, has bool) {
 func (p *Pins) pin(server, tool approval.Raw, name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.d.Last == string(server) && p.d.Servers[string(server)][name] == string(tool) {
+	if p.has(server, tool, name) {
 		return nil
 	}
-	alone, err := os.OpenFile(p.file+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	alone, err := p.openLock()
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/hints"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/console"
 	"github.com/permesso-dev/permesso/ipc/client"
 	"github.com/permesso-dev/permesso/ipc/hook"
@@ -77,7 +79,7 @@ func (m *mcpClient) waiter(h *hookCommand) (*mcp.Waiter, error) {
 	}
 	b, err := mcp.OpenBook(filepath.Join(dir, approval.Digest([]byte(strings.Join(who, "\x00")))[:24]))
 	if err != nil {
-		return nil, console.Wrap(console.ExitError, err, "set XDG_STATE_HOME to a folder that this user may write to")
+		return nil, console.Wrap(console.ExitError, err, cmp.Or(hints.Of(err), "set XDG_STATE_HOME to a folder that this user may write to"))
 	}
 	return &mcp.Waiter{Gate: g, Book: b, Hold: m.hold}, nil
 }
