@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"cmp"
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -38,35 +37,6 @@ type Book struct {
 
 	mu      sync.Mutex
 	sending map[string]chan struct{} // by call: its result is on the way; closed when the caller has it, or not
-	turns   map[string]chan struct{} // by call: a caller asks the gate; closed when it knows whether a person is asked
-}
-
-// turn waits for the callers of the same call that ask the gate.
-func (b *Book) turn(ctx context.Context, call string) (end func(), err error) {
-	for {
-		b.mu.Lock()
-		before := b.turns[call]
-		if before == nil {
-			if b.turns == nil {
-				b.turns = map[string]chan struct{}{}
-			}
-			mine := make(chan struct{})
-			b.turns[call] = mine
-			b.mu.Unlock()
-			return sync.OnceFunc(func() {
-				b.mu.Lock()
-				defer b.mu.Unlock()
-				delete(b.turns, call)
-				close(mine)
-			}), nil
-		}
-		b.mu.Unlock()
-		select {
-		case <-before:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
 }
 
 // leave says that a result is on the way.

@@ -56,7 +56,7 @@ func (w *Waiter) Follow(ctx context.Context, c Call, id string) (*Answer, error)
 		return nil, err
 	}
 	defer a.close()
-	answer, err := w.wait(ctx, c, a, call, rounds, func() {})
+	answer, err := w.wait(ctx, c, a, call, rounds)
 	if errors.Is(err, errGone) {
 		return nil, errUnknown
 	}

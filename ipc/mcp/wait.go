@@ -146,20 +146,12 @@ func (w *Waiter) Do(ctx context.Context, c Call) (*Answer, error) {
 
 // attempt asks about a call and waits. The error wraps errGone if it has to be tried again.
 func (w *Waiter) attempt(ctx context.Context, c Call, call string, rounds int) (*Answer, error) {
-	known := func() {}
-	if c.Run { // what policy allows is for one caller: many at once would submit each other's requests again and again
-		var err error
-		if known, err = w.Book.turn(ctx, call); err != nil {
-			return nil, err
-		}
-		defer known()
-	}
 	a, fresh, err := w.ask(ctx, c, call)
 	if err != nil {
 		return nil, err
 	}
 	defer a.close()
-	answer, err := w.wait(ctx, c, a, call, rounds, known)
+	answer, err := w.wait(ctx, c, a, call, rounds)
 	if err == nil && c.Run && answer.Ended != nil {
 		err = w.run(ctx, a, fresh, answer)
 	}
@@ -290,8 +282,8 @@ func (w *Waiter) submit(ctx context.Context, c Call, a *asked, fresh bool) error
 	return a.keep()
 }
 
-// learn waits for what another process hears of a call: that a person is asked, or that policy has allowed it, which is
-// errGone. If that process has ended, neither comes.
+// learn waits for what another caller hears of the call: that a person is asked, or that policy has allowed it, which is
+// errGone. Many callers would else submit each other's requests again and again. If that caller has ended, neither comes.
 func (a *asked) learn(ctx context.Context) (known bool, err error) {
 	ticker := time.NewTicker(learnPoll)
 	defer ticker.Stop()
@@ -316,8 +308,8 @@ const learnPoll = 10 * time.Millisecond
 // errGone says that the end of a request is of no use to a new caller.
 var errGone = errors.New("the request has ended long ago")
 
-// wait waits for the end of a request in the best way that the client knows. known is called when others may join.
-func (w *Waiter) wait(ctx context.Context, c Call, a *asked, call string, rounds int, known func()) (*Answer, error) {
+// wait waits for the end of a request in the best way that the client knows.
+func (w *Waiter) wait(ctx context.Context, c Call, a *asked, call string, rounds int) (*Answer, error) {
 	answer := a.answer()
 	var resp *approval.Response
 	err, hold := errHeld, max(cmp.Or(w.Hold, DefaultHold), time.Second)
@@ -327,10 +319,7 @@ func (w *Waiter) wait(ctx context.Context, c Call, a *asked, call string, rounds
 			if failed := a.keep(); failed != nil {
 				return nil, failed
 			}
-			known()
 		}
-	} else {
-		known()
 	}
 	first := errors.Is(err, errHeld) && (c.Tasks || c.Waits != nil && c.State == "")
 	if first {

@@ -653,7 +653,7 @@ func TestAllowedCallsAtOnce(t *testing.T) {
 		}
 		require.Len(t, ids, callers)
 		require.Equal(t, callers, g.submitted, "no one submits another's request")
-		require.Less(t, time.Since(began), callers*learnPoll, "of two processes, each waits for the other at most once for a call")
+		require.Less(t, time.Since(began), callers*learnPoll, "each looks at most so often at another's")
 	})
 }
 
