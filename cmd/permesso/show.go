@@ -213,11 +213,15 @@ func (a *app) showRecord(style chat.Style, s control.Story) {
 		a.printFact("receipt", "sha256 "+approval.Digest([]byte(rec.Receipt)))
 	}
 	a.showRedeemed(s.Redeemed)
+	started, ended := rec.StartedAt, rec.EndedAt
+	if released {
+		started, ended = time.Time{}, time.Time{}
+	}
 	for _, t := range []struct {
 		what string
 		at   time.Time
-	}{{"asked", rec.RequestedAt}, {"decided", rec.DecidedAt}, {"started", rec.StartedAt}, {"ended", rec.EndedAt}} {
-		if !t.at.IsZero() && !(released && (t.what == "started" || t.what == "ended")) {
+	}{{"asked", rec.RequestedAt}, {"decided", rec.DecidedAt}, {"started", started}, {"ended", ended}} {
+		if !t.at.IsZero() {
 			a.printFact(t.what, t.at.Local().Format(time.DateTime))
 		}
 	}

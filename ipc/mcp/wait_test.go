@@ -395,7 +395,8 @@ func TestSoleCalls(t *testing.T) {
 		}
 		synctest.Wait()
 		require.NoError(t, os.Rename(file+markDone, file))
-		go func() { _, _ = w.restarted(t).Do(t.Context(), c) }()
+		w = w.restarted(t)
+		go func() { _, _ = w.Do(t.Context(), c) }()
 		synctest.Wait()
 		require.Equal(t, 6, g.requests(), "it is not used twice")
 	})
