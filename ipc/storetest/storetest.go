@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -69,10 +70,13 @@ func requireRead(t *testing.T, s store.Store, d approval.Doc, k approval.Key, wa
 	require.Equal(t, string(want), string(b), d)
 }
 
+// lease takes the lease until the end of the test, or until it is released: the collector closes a lock that
+// nothing refers to.
 func lease(t *testing.T, s store.Store) (release func() error) {
 	t.Helper()
 	release, err := s.Lease(context.Background())
 	require.NoError(t, err)
+	t.Cleanup(func() { runtime.KeepAlive(release) })
 	return release
 }
 
