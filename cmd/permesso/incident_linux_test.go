@@ -511,10 +511,23 @@ func (v *incident) makeOlder() {
 			_, _ = io.WriteString(w, `{"detail":"unknown path","status":404}`)
 			return
 		}
-		to.ServeHTTP(w, r)
+		wholeRequests(to).ServeHTTP(w, r)
 	})}
 	go func() { _ = s.Serve(l) }()
 	v.t.Cleanup(func() { _ = s.Close() })
+}
+
+// wholeRequests reads a request to its end before to passes it on. Else the other side may have answered before to looks
+// for that end, the server has closed the request's body by then, and to cuts off the answer.
+func wholeRequests(to *httputil.ReverseProxy) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return // the client has gone
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		to.ServeHTTP(w, r)
+	})
 }
 
 // leafCommands are the commands that do something, also hidden ones.

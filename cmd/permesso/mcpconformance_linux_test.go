@@ -47,13 +47,14 @@ func TestMCPConformance(t *testing.T) {
 	// The suites send no key. The proxy has connections of its own: a server of another test that ends closes the idle ones of
 	// the default transport.
 	var own string
-	proxy := httptest.NewUnstartedServer(&httputil.ReverseProxy{FlushInterval: -1, Transport: &http.Transport{DisableKeepAlives: true}, Rewrite: func(r *httputil.ProxyRequest) {
+	pass := &httputil.ReverseProxy{FlushInterval: -1, Transport: &http.Transport{DisableKeepAlives: true}, Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(&url.URL{Scheme: "http", Host: found[1]})
 		if r.Out.Host = r.In.Host; r.In.Host == own {
 			r.Out.Host = found[1]
 		}
 		r.Out.Header.Set("Authorization", "Bearer "+strings.TrimSpace(key))
-	}})
+	}}
+	proxy := httptest.NewUnstartedServer(wholeRequests(pass))
 	own = proxy.Listener.Addr().String()
 	proxy.Start()
 	t.Cleanup(proxy.Close)
@@ -66,9 +67,13 @@ func TestMCPConformance(t *testing.T) {
 			if row.suite == "conformance-next" {
 				args = append(args, "--requirements", row.version)
 			}
-			cmd := osexec.Command(node, args...)
-			cmd.Dir = t.TempDir()
+			dir := t.TempDir()
+			cmd := osexec.Command(node, append(args, "--output-dir", dir)...)
+			cmd.Dir = dir
 			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Log(unexpected(t, string(out), dir))
+			}
 			require.NoError(t, err, "%s", lastLines(string(out), 60))
 			require.Contains(t, string(out), "tools-list", "it ran")
 		})
@@ -134,6 +139,25 @@ func TestMCPConformanceGateway(t *testing.T) {
 		})
 	}
 }
+
+// unexpected is what the checks of the scenarios say that failed and are not expected to.
+func unexpected(t *testing.T, out, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	_, names, _ := strings.Cut(out, "Unexpected failures")
+	for _, name := range unexpectedName.FindAllStringSubmatch(names, -1) {
+		files, err := filepath.Glob(filepath.Join(dir, "server-"+name[1]+"-*", "checks.json"))
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			fmt.Fprintf(&all, "%s: %s\n", name[1], text)
+		}
+	}
+	return all.String()
+}
+
+var unexpectedName = regexp.MustCompile(`(?m)^ *✗ (\S+)`)
 
 // checksIn are the results of each check of each scenario, in their order.
 func checksIn(t *testing.T, dir string, scenarios int) map[string]string {
