@@ -59,6 +59,11 @@ func TestShortDuration(t *testing.T) {
 	} {
 		require.Equal(t, want, shortDuration(d))
 	}
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	r := &read.Request{AskedAt: at, DecidedAt: at.Add(time.Minute), EndedAt: at.Add(time.Minute + time.Second), Person: true}
+	require.Equal(t, "1m0s + 1s", durations(r))
+	r.EndedAt = r.DecidedAt.Add(time.Microsecond)
+	require.Equal(t, "1m0s", durations(r), "nothing ran after the decision")
 }
 
 // decided is a request that was decided after this time.

@@ -139,6 +139,15 @@ func (w *Waiter) do(t *testing.T, c Call) *Answer {
 	return a
 }
 
+// send makes a call, and sends its answer, or an error's text.
+func (w *Waiter) send(t *testing.T, c Call, answers chan<- *Answer) {
+	a, err := w.Do(t.Context(), c)
+	if err != nil {
+		a = &Answer{Text: err.Error()}
+	}
+	answers <- a
+}
+
 // A client of 2026-07-28 comes back twice, and then waits in its own way. The person is asked once.
 func TestRounds(t *testing.T) {
 	for _, run := range []bool{false, true} {
@@ -349,13 +358,7 @@ func TestSoleCalls(t *testing.T) {
 		c.Sole = true
 		answers := make(chan *Answer, 2)
 		for range 2 {
-			go func() {
-				a, err := w.Do(t.Context(), c)
-				if err != nil {
-					a = &Answer{Text: err.Error()}
-				}
-				answers <- a
-			}()
+			go w.send(t, c, answers)
 		}
 		synctest.Wait()
 		require.Equal(t, 2, g.requests(), "two calls at the same time are two requests")
@@ -571,13 +574,7 @@ func TestRunCalls(t *testing.T) {
 		c := callOf(`["proxy","s","t",{}]`)
 		c.Run = true
 		answers := make(chan *Answer, 2)
-		wait := func(w *Waiter) {
-			a, err := w.Do(t.Context(), c)
-			if err != nil {
-				a = &Answer{Text: err.Error()}
-			}
-			answers <- a
-		}
+		wait := func(w *Waiter) { w.send(t, c, answers) }
 		other := w.restarted(t)
 		go wait(w)
 		go wait(other)
@@ -612,7 +609,7 @@ func TestRunCalls(t *testing.T) {
 		require.True(t, five.Lost)
 		reply, err = five.Reply()
 		require.NoError(t, err)
-		require.Contains(t, string(reply), "its end is not known")
+		require.Contains(t, string(reply), "its end is not known, and it is not made again: check what it has done")
 		require.Contains(t, string(reply), `"isError":true`)
 		require.NoError(t, five.Received())
 
@@ -638,13 +635,7 @@ func TestAllowedCallsAtOnce(t *testing.T) {
 		answers := make(chan *Answer, callers)
 		began := time.Now()
 		for n, other := 0, w.restarted(t); n < callers; n++ {
-			go func() {
-				a, err := []*Waiter{w, other}[n%2].Do(t.Context(), c)
-				if err != nil {
-					a = &Answer{Text: err.Error()}
-				}
-				answers <- a
-			}()
+			go []*Waiter{w, other}[n%2].send(t, c, answers)
 		}
 		ids := map[string]bool{}
 		for range callers {
@@ -666,13 +657,7 @@ func TestRemovedBook(t *testing.T) {
 		c := callOf(`["proxy","s","t",{}]`)
 		c.Run = true
 		answers := make(chan *Answer, 1)
-		go func() {
-			a, err := w.Do(t.Context(), c)
-			if err != nil {
-				a = &Answer{Text: err.Error()}
-			}
-			answers <- a
-		}()
+		go w.send(t, c, answers)
 		time.Sleep(2 * prompt)
 		require.NoError(t, os.RemoveAll(w.Book.dir))
 		first := g.ids()[0]
@@ -772,6 +757,15 @@ func TestEndedRequests(t *testing.T) {
 		_, err = w.Follow(t.Context(), callOf(`["wait",{}]`), id)
 		require.ErrorIs(t, err, errUnknown)
 	})
+}
+
+// Where no daemon has made the folders, a call says so, and is not kept.
+func TestNoFolders(t *testing.T) {
+	w := newWaiter(t, newGate())
+	w.Gate = client.Files{Requests: filepath.Join(t.TempDir(), "requests"), Responses: t.TempDir()}
+	_, err := w.Do(t.Context(), callOf(`["post",{}]`))
+	require.ErrorIs(t, err, client.ErrNoFolder)
+	require.ErrorContains(t, err, "the daemon makes it when it starts on the host")
 }
 
 // decided is a gate that cancels nothing.
