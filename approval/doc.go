@@ -28,6 +28,9 @@
 //	C  record       records/WS/ID.json          the outcome, and the response's bytes
 //	S  response     responses/ID.json           what the agent reads
 //
+// A step of a program has an R and a C of its own, under the program's id and .step-N. No
+// agent can choose such an id.
+//
 // P, D, R and C end in a MAC. A file whose MAC does not verify is not the document.
 //
 // # Evidence

@@ -167,6 +167,7 @@ type Pending struct {
 	ArgsSubset      []string          `json:"args_subset,omitzero"`   // see Request
 	Editable        string            `json:"editable,omitzero"`      // see Request
 	Subagent        string            `json:"subagent,omitzero"`      // see Request
+	Plan            *Plan             `json:"plan,omitzero"`          // of a program; nil: the request has none
 }
 
 // Runs is the finished invocation: exactly what an approval of the request starts. The
@@ -381,6 +382,9 @@ type Claim struct {
 	ClaimedAt     time.Time `json:"claimed_at"`
 	Receipt       string    `json:"receipt"` // signed note
 	ArgsSubset    []string  `json:"args_subset,omitzero"`
+	ProgramSHA256 string    `json:"program_sha256,omitzero"` // of a program's text; args_sha256 is that of its plan
+	Plan          *Plan     `json:"plan,omitzero"`           // of a program that policy allowed
+	Step          *Step     `json:"step,omitzero"`           // of a step of a program: the call with the values that run
 }
 
 // Encode returns the body to be sealed.
@@ -438,6 +442,8 @@ type Record struct {
 	EndedAt       time.Time `json:"ended_at"`
 	Response      Raw       `json:"response"`
 	Outline       *Outline  `json:"outline,omitzero"` // of a request that was refused at once, instead of its bytes
+	Plan          *Plan     `json:"plan,omitzero"`    // of a program that policy allowed
+	Step          *Step     `json:"step,omitzero"`    // of a step of a program
 }
 
 // Outline is what a record keeps of a request that was refused at once. An agent can write such
@@ -518,7 +524,7 @@ func ParseResponse(b []byte) (*Response, error) {
 	if err := codec.DecodeOuter(b, r); err != nil {
 		return nil, fmt.Errorf("parse response: %w", err)
 	}
-	if !ValidName(r.RequestID) || r.Status == "" || r.Version != Version {
+	if !ValidDocument(r.RequestID) || r.Status == "" || r.Version != Version {
 		return nil, errors.New("parse response: request_id, status or version is missing")
 	}
 	return r, nil

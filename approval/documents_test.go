@@ -199,8 +199,9 @@ func TestDocumentsWriteEveryKey(t *testing.T) {
 		"run_before": true, "decided_at": true, "started_at": true, "commands": true, "claimed_by": true,
 		"runs": true, "summary_parts": true, "own_domains": true, "object_size": true, "before": true, "offers": true, "metadata": true, "args_subset": true,
 		"execution": true, "editable": true, "subagent": true, // but of what the agent executes
-		"log":     true, // before the first checkpoint
-		"outline": true, // of a request that was not refused at once
+		"log":     true,                                                                        // before the first checkpoint
+		"outline": true,                                                                        // of a request that was not refused at once
+		"program": true, "continues": true, "program_sha256": true, "plan": true, "step": true, // but of programs
 	}
 	for _, doc := range documents() {
 		zero := reflect.New(reflect.TypeOf(doc.value).Elem())

@@ -18,6 +18,7 @@ type HostFact struct {
 	From    string   `json:"from"`   // template, argument, command, digest
 	// Currency of amounts: a code, or what the argument that names it says. "": unknown
 	Currency string `json:"currency,omitzero"`
+	Step     int    `json:"step,omitzero"` // of a program's evidence: the step whose fact it is, from 1
 }
 
 // Proof is what a request's proof says. Unless Verified it is the agent's claim:

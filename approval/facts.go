@@ -33,6 +33,17 @@ type Facts struct {
 	Args       Raw                 // request_data, verbatim
 	Agent      Prose               // searched for secrets; carries no authority
 	Question   bool                // type question
-	Evidence   Evidence            // host facts and proof
+	Evidence   Evidence            // host facts and proof; of a step of a program, the host facts of all its steps
+	Program    *ProgramFacts       // the program whose step it is; nil: none
+	Opaque     []string            // arguments that are not in Args, because their values are not known yet
 	Now        time.Time
+}
+
+// ProgramFacts is what policy knows of the program of a step.
+type ProgramFacts struct {
+	SHA256 string         // of its Plan
+	Tools  []string       // that its plan calls, each once, sorted
+	Steps  int            // calls of its plan that have not run
+	Calls  map[string]int // of these, by tool
+	Whole  bool           // the plan reaches the end of the program
 }

@@ -11,9 +11,10 @@ type ReceiptFacts struct {
 	PendingSHA256 string    `json:"pending_sha256"` // of what a person was shown; "": no approver was asked
 	Tool          string    `json:"tool_name"`      // "": release-only
 	ActionType    string    `json:"action_type"`
-	ArgsSHA256    string    `json:"args_sha256"`   // of request_data
-	ArgsSubset    string    `json:"args_subset"`   // JSON list of the lists in request_data of which a part may be used; "": none
-	DecisionType  string    `json:"decision_type"` // approved or auto_approved
+	ArgsSHA256    string    `json:"args_sha256"`             // of request_data
+	ArgsSubset    string    `json:"args_subset"`             // JSON list of the lists in request_data of which a part may be used; "": none
+	ProgramSHA256 string    `json:"program_sha256,omitzero"` // of a program's text, and args_sha256 is then of its plan; "": no program
+	DecisionType  string    `json:"decision_type"`           // approved or auto_approved
 	By            string    `json:"by"`
 	Via           string    `json:"via"`
 	Rule          string    `json:"rule"`

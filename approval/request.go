@@ -46,6 +46,8 @@ type Request struct {
 	Type         string   `json:"type"`
 	ToolName     string   `json:"tool_name"`
 	ActionType   string   `json:"action_type"`
+	Program      string   `json:"program,omitzero"`   // in Starlark; of tool_name, action_type and program a request has one
+	Continues    string   `json:"continues,omitzero"` // with program: the request whose program goes on here
 	RequestData  Raw      `json:"request_data"`
 	SessionID    string   `json:"session_id"`
 	Title        string   `json:"title"`
@@ -158,8 +160,8 @@ func (r *Request) validate(id string) error {
 		return errors.New("request_id must be " + IDForm)
 	case r.RequestID != id:
 		return errors.New("request_id differs from the file's name")
-	case r.ToolName == "" && r.ActionType == "" && r.Type != TypeQuestion:
-		return errors.New("tool_name or action_type is required")
+	case r.ToolName == "" && r.ActionType == "" && r.Program == "" && r.Type != TypeQuestion:
+		return errors.New("tool_name, action_type or program is required")
 	case r.ToolName != "" && !ValidToolName(r.ToolName):
 		return errors.New("tool_name must be 1 to 64 of A-Z a-z 0-9 _ . : -")
 	case r.ActionType != "" && !ValidActionType(r.ActionType):
@@ -176,7 +178,30 @@ func (r *Request) validate(id string) error {
 	if err := r.validateText(); err != nil {
 		return err
 	}
+	if err := r.validateProgram(); err != nil {
+		return err
+	}
 	return r.validateShape()
+}
+
+func (r *Request) validateProgram() error {
+	switch {
+	case r.Program == "" && r.Continues != "":
+		return errors.New("continues goes only with program")
+	case r.Program == "":
+		return nil
+	case r.ToolName != "" || r.ActionType != "" || r.Type == TypeQuestion || r.Execution != "":
+		return errors.New("program goes without tool_name, action_type, execution and questions")
+	case len(r.RequestData) > 0 && string(r.RequestData) != "{}" && r.RequestData.Kind() != 'n':
+		return errors.New("a program has no request_data")
+	case len(r.Program) > MaxProgram:
+		return fmt.Errorf("program is longer than %d bytes", MaxProgram)
+	case !utf8.ValidString(r.Program):
+		return errors.New("program must be UTF-8")
+	case r.Continues != "" && (!ValidID(r.Continues) || r.RequestID != ContinuationID(r.Continues)):
+		return errors.New("continues must be a request id, and request_id the next_request_id of its response")
+	}
+	return nil
 }
 
 func (r *Request) validateText() error {

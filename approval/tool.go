@@ -58,6 +58,8 @@ type Tool struct {
 	Secrets       string              // what a secret in a request leads to: allow, deny; else ask
 	Args          map[string]Argument // all that request_data may hold, by name; nil: facts.Arguments
 	Size          string              // argument whose bytes are the size on a card: a path's file, else the value; "": all arguments
+	Reads         bool                // it only reads: a program may look at its result while its plan is made
+	Undo          string              // the tool that undoes a run, with arguments from its result and its own; "": none
 	Handler       Handler
 }
 
@@ -131,15 +133,25 @@ type Job struct {
 	Receipt   string // the signed note; an executor verifies it first
 	Key       string // idempotency key; "": none
 
+	// Program is the program whose step this is; nil: none. An executor verifies its receipt, too.
+	Program *ProgramReceipt
+
 	// Task is what KeepTask was given: a JSON object by which an executor finds a task that goes on without the daemon. It
 	// is set for Resume only. KeepTask makes it durable, at most once in a run; nil: it cannot be kept.
 	Task     []byte
 	KeepTask func(task []byte) error
 }
 
+// ProgramReceipt is the receipt of a program, for each of its steps.
+type ProgramReceipt struct {
+	RequestID string
+	Receipt   string
+	SHA256    string // of the Plan
+}
+
 // Effect is the result of a Job.
 type Effect struct {
-	Result    Raw    // nil on failure
+	Result    Raw    // nil on failure, unless it says what ran before that
 	Error     string // "" on success
 	Unstarted bool   // nothing started and nothing was sent, so nothing was read
 	Left      bool   // a task that was kept goes on: there is no outcome yet, and the next daemon awaits it
@@ -189,6 +201,9 @@ func (t Tool) SHA256() string {
 	if a.MaxMemory != 0 || a.MaxProcesses != 0 {
 		put("limits", strconv.FormatInt(a.MaxMemory, 10), strconv.Itoa(a.MaxProcesses))
 	}
+	if t.Reads || t.Undo != "" {
+		put("program", strconv.FormatBool(t.Reads), t.Undo)
+	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
@@ -212,7 +227,7 @@ func (t Tool) argParts() []string {
 // Runs says whether the gate runs something on this host.
 func (t Tool) Runs() bool {
 	switch t.Handler.Kind {
-	case HandlerCommand, HandlerHTTP, HandlerMCP:
+	case HandlerCommand, HandlerHTTP, HandlerMCP, HandlerProgram:
 		return true
 	}
 	return false

@@ -18,7 +18,7 @@ func someTool() approval.Tool {
 		Name: "x_post", Capability: "channel:out", ActionType: "custom:post", Verb: map[string]string{"en": "post", "it": "pubblicare"},
 		Summary: "{text}", Target: "x.com/{account}", Reversibility: approval.Irreversible, Territory: "session",
 		Trust: approval.Trust{PublicSource: "false", SecretData: "false", PublicSink: "true", DangerousWrites: "true"},
-		Args:  map[string]approval.Argument{"a": {Type: "text", Writes: "b"}, "b": {Type: "path", Optional: true}, "c": {Type: "amount", Currency: "EUR"}}, Size: "b", CostArg: "c", Secrets: "deny",
+		Args:  map[string]approval.Argument{"a": {Type: "text", Writes: "b"}, "b": {Type: "path", Optional: true}, "c": {Type: "amount", Currency: "EUR"}}, Size: "b", CostArg: "c", Secrets: "deny", Undo: "x_delete",
 		Handler: approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/post", "{text}"}, Dir: "/srv", Env: []string{"TOKEN"}, Timeout: time.Second, MaxOutput: 1024, MaxMemory: 1 << 30, MaxProcesses: 10, MCP: approval.MCP{Server: "s", Tool: "t"}, HTTP: approval.HTTP{
 			Method: "POST", URL: "https://x.com/{id}", Body: "{text}", Headers: map[string]string{"A": "b"}, SecretHeaders: map[string]string{"B": "/c"},
 			AllowPrivate: []string{"10.0.0.1"}, CAFile: "/ca.pem", Status: []int{200},
@@ -121,6 +121,7 @@ func TestToolDigestNoticesEveryField(t *testing.T) {
 func TestToolDigestIsStableAcrossVersions(t *testing.T) {
 	tool := someTool()
 	tool.Handler.HTTP, tool.Handler.MCP, tool.Args, tool.Size, tool.CostArg, tool.Secrets = approval.HTTP{}, approval.MCP{}, nil, "", "", ""
+	tool.Reads, tool.Undo = false, ""
 	tool.Handler.MaxMemory, tool.Handler.MaxProcesses = 0, 0
 	require.Equal(t, "3ea849a2093c8ed2020e506952be45c8bf175a32eef72accc72fc94196b76464", tool.SHA256())
 }

@@ -104,7 +104,7 @@ func eachPart(b []byte, visit func(part) error) error {
 
 // check refuses a key that would name a file elsewhere.
 func (d docKey) check() error {
-	if !ValidWorkspace(d.key.Workspace) || !approval.ValidName(d.key.ID) {
+	if !ValidWorkspace(d.key.Workspace) || !approval.ValidDocument(d.key.ID) {
 		return fmt.Errorf("commit %s of %s: invalid key", d.doc, d.key)
 	}
 	return nil

@@ -20,7 +20,7 @@ func (s *Store) OlderThan(ctx context.Context, d approval.Doc, ws string, before
 	}
 	sizes = map[string]int64{}
 	err = s.visitOlder(s.dir(d, ws), before, func(name string, size int64) error {
-		if id, ok := strings.CutSuffix(name, suffix); ok && approval.ValidName(id) {
+		if id, ok := strings.CutSuffix(name, suffix); ok && approval.ValidDocument(id) {
 			sizes[id] = size
 		}
 		return nil

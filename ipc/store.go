@@ -305,9 +305,10 @@ func (s *Store) List(ctx context.Context, d approval.Doc, ws string) (ids, stray
 		return nil, nil, err
 	}
 	var names []string
-	suffix := docSuffix
+	suffix, ours := docSuffix, true // no agent writes there
 	switch d {
 	case approval.DocRequest, approval.DocCancel:
+		ours = false
 		r, err := s.requests(ws)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil, nil
@@ -335,7 +336,7 @@ func (s *Store) List(ctx context.Context, d approval.Doc, ws string) (ids, stray
 		}
 		id, ok := strings.CutSuffix(name, suffix)
 		switch {
-		case ok && approval.ValidName(id):
+		case ok && (approval.ValidName(id) || ours && approval.ValidDocument(id)):
 			ids = append(ids, id) // of a claim, its second run and its task: several times, which is harmless
 		case d == approval.DocRequest && stray(name):
 			strays = append(strays, name)

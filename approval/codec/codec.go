@@ -282,6 +282,36 @@ func Object(fields []Field) jsontext.Value {
 	return append(out, '}')
 }
 
+// At is the part of a value that a JSON pointer (RFC 6901) names.
+func At(v jsontext.Value, pointer string) (jsontext.Value, bool) {
+	if pointer == "" {
+		return v, v.IsValid()
+	}
+	if pointer[0] != '/' {
+		return nil, false
+	}
+	for token := range strings.SplitSeq(pointer[1:], "/") {
+		name, next := strings.NewReplacer("~1", "/", "~0", "~").Replace(token), jsontext.Value(nil)
+		if v.Kind() == '[' {
+			items, err := Items(v)
+			i, numErr := strconv.Atoi(name)
+			if err != nil || numErr != nil || i < 0 || i >= len(items) || strconv.Itoa(i) != name {
+				return nil, false
+			}
+			next = items[i]
+		}
+		for _, f := range FirstFields(v) {
+			if f.Name == name {
+				next = f.Value
+			}
+		}
+		if v = next; v == nil {
+			return nil, false
+		}
+	}
+	return v, true
+}
+
 // Array writes an array of these elements.
 func Array(items []jsontext.Value) jsontext.Value {
 	out := []byte{'['}

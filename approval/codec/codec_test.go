@@ -100,3 +100,21 @@ func TestWritten(t *testing.T) {
 	require.Equal(t, "[]", string(Array(nil)))
 	require.Equal(t, "\"a\\\"\u2028\ufffd\"", string(Quote("a\"\u2028\xff")))
 }
+
+// TestAt: a JSON pointer names one part of a value, as RFC 6901 says, or none.
+func TestAt(t *testing.T) {
+	const doc = `{"a":{"b/c~d":[1,"x",null]},"":7,"0":"zero","list":["p"]}`
+	for pointer, want := range map[string]string{
+		"": doc, "/a/b~1c~0d/1": `"x"`, "/a/b~1c~0d/2": "null", "/": "7", "/0": `"zero"`, "/list/0": `"p"`,
+	} {
+		v, ok := At(jsontext.Value(doc), pointer)
+		require.True(t, ok, pointer)
+		require.Equal(t, want, string(v), pointer)
+	}
+	for _, pointer := range []string{"a", "/x", "/a/b", "/list/1", "/list/00", "/list/-", "/list/0/0", "/a/b~1c~0d/1/0", "/list/", "/list/+0"} {
+		_, ok := At(jsontext.Value(doc), pointer)
+		require.False(t, ok, pointer)
+	}
+	_, ok := At(nil, "")
+	require.False(t, ok)
+}

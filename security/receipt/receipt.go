@@ -85,6 +85,7 @@ func fieldsOf(f *approval.ReceiptFacts) []field {
 		{name: "action_type", text: &f.ActionType},
 		{name: "args_sha256", text: &f.ArgsSHA256, required: true},
 		{name: "args_subset", text: &f.ArgsSubset, optional: true},
+		{name: "program_sha256", text: &f.ProgramSHA256, optional: true},
 		{name: "decision", text: &f.DecisionType, required: true},
 		{name: "by", text: &f.By},
 		{name: "via", text: &f.Via},
@@ -135,8 +136,8 @@ func parseText(text string) (approval.ReceiptFacts, error) {
 	switch {
 	case rest != "":
 		return approval.ReceiptFacts{}, errors.New("too many lines")
-	case f.ArgsSubset != "" && f.Tool != "":
-		return approval.ReceiptFacts{}, errors.New("args_subset in a receipt for a tool")
+	case f.ArgsSubset+f.ProgramSHA256 != "" && f.Tool != "":
+		return approval.ReceiptFacts{}, errors.New("args_subset or program_sha256 in a receipt for a tool")
 	case f.Expires.Before(f.Issued):
 		return approval.ReceiptFacts{}, errors.New("expires is before issued")
 	}
@@ -255,7 +256,7 @@ func (s *Signer) Issue(f approval.ReceiptFacts) (string, error) {
 func (s *Signer) IssueReceipt(c *approval.Claim, d *approval.Decision, expires time.Time) (string, error) {
 	f := approval.ReceiptFacts{
 		Workspace: c.Workspace, RequestID: c.RequestID, RequestSHA256: c.RequestSHA256,
-		PendingSHA256: c.PendingSHA256, Tool: c.ToolName, ActionType: c.ActionType, ArgsSHA256: c.ArgsSHA256,
+		PendingSHA256: c.PendingSHA256, Tool: c.ToolName, ActionType: c.ActionType, ArgsSHA256: c.ArgsSHA256, ProgramSHA256: c.ProgramSHA256,
 		DecisionType: "auto_approved", Issued: c.ClaimedAt, Expires: expires, Audience: c.Workspace,
 	}
 	if len(c.ArgsSubset) > 0 {

@@ -69,7 +69,10 @@ func TestToolsHaveNoSubset(t *testing.T) {
 	signer, err := receipt.NewSigner(testPrivate)
 	require.NoError(t, err)
 	_, err = signer.Issue(f)
-	require.ErrorContains(t, err, "args_subset in a receipt for a tool")
+	require.ErrorContains(t, err, "args_subset or program_sha256 in a receipt for a tool")
+	f.ArgsSubset, f.ProgramSHA256 = "", approval.Digest([]byte("def main(): pass"))
+	_, err = signer.Issue(f)
+	require.ErrorContains(t, err, "args_subset or program_sha256 in a receipt for a tool")
 
 	text := issue(t, subsetFacts())
 	body, _, _ := strings.Cut(text, "\n\n")
