@@ -264,6 +264,11 @@ func (r *Runner) verify(job approval.Job) error {
 	if err != nil {
 		return fmt.Errorf("verify receipt: %w", err)
 	}
+	if p := job.Program; p != nil {
+		if err := r.Verifier.Verify(p.Receipt, job.Workspace, p.RequestID, "", p.SHA256); err != nil {
+			return fmt.Errorf("verify receipt of the program: %w", err)
+		}
+	}
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -218,4 +219,38 @@ func TestWhatWasShownRuns(t *testing.T) {
 	require.Empty(t, run(t, newRunner(t), post.Tool.Handler, args).Error)
 	require.Equal(t, facts.Join(shown.URL), srv.URL+(*got)[0].uri)
 	require.Equal(t, facts.Join(shown.Body), (*got)[0].body)
+}
+
+// receipts verifies these receipts.
+type receipts []acceptExactly
+
+func (all receipts) Verify(receipt, workspace, requestID, tool, argsSHA256 string) error {
+	if !slices.Contains(all, acceptExactly{receipt, workspace, requestID, tool, argsSHA256}) {
+		return errors.New("differs")
+	}
+	return nil
+}
+
+// TestStepNeedsTheReceiptOfItsProgram: a step runs with two receipts, its own and that of the program with its plan.
+func TestStepNeedsTheReceiptOfItsProgram(t *testing.T) {
+	job := jobOf(approval.Handler{}, `{}`)
+	own := acceptExactly{job.Receipt, job.Workspace, job.RequestID, job.Tool.Name, approval.Digest(job.Args)}
+	of := acceptExactly{"program", job.Workspace, "a7f3b2c1d4e5f6a7", "", "digest"}
+	r := newRunner(t)
+	r.Verifier = receipts{own, of}
+	job.Program = &approval.ProgramReceipt{RequestID: "a7f3b2c1d4e5f6a7", Receipt: "program", SHA256: "digest"}
+	require.Empty(t, r.Run(t.Context(), job).Error)
+	for name, change := range map[string]func(p *approval.ProgramReceipt){
+		"another receipt": func(p *approval.ProgramReceipt) { p.Receipt = "other" },
+		"another program": func(p *approval.ProgramReceipt) { p.SHA256 = "other" },
+		"another request": func(p *approval.ProgramReceipt) { p.RequestID = "b7f3b2c1d4e5f6a7" },
+	} {
+		other := *job.Program
+		change(&other)
+		wrong := job
+		wrong.Program = &other
+		require.Equal(t, "Execution refused: verify receipt of the program: differs", r.Run(t.Context(), wrong).Error, name)
+	}
+	r.Verifier = receipts{of}
+	require.Contains(t, r.Run(t.Context(), job).Error, "verify receipt: differs")
 }

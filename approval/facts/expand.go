@@ -7,6 +7,9 @@ import (
 	"github.com/permesso-dev/permesso/approval/codec"
 )
 
+// NoField stands in an expanded template where data lacks this field.
+func NoField(name string) string { return "(no " + name + ")" }
+
 // Expand replaces each {field} of template by that field of data: a string as
 // is, anything else as its JSON text, a missing field as "(no field)". Braces
 // without a plain name stay.
@@ -61,5 +64,5 @@ func expandField(fields []codec.Field, name string, quote func(string) string) s
 		}
 		return string(f.Value)
 	}
-	return "(no " + name + ")"
+	return NoField(name)
 }
