@@ -44,6 +44,7 @@ const (
 	Again   = "again"   // the same request
 	Command = "command" // another command that the pattern covers, with the same other arguments
 	Action  = "action"  // any release-only request of the action type
+	Program = "program" // the same program with the same plan
 )
 
 // Version is the version of grants. Those of version 1 allow nothing: they were wider
@@ -182,6 +183,7 @@ var needed = map[string][]string{
 	Again:   {"tool", "tool_sha256", "digest"},
 	Command: {"tool", "tool_sha256", "digest", "words"},
 	Action:  {"action_type"},
+	Program: {"action_type", "digest"},
 }
 
 // Live says whether the grant is neither revoked nor expired. It does not count

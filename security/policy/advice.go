@@ -16,7 +16,7 @@ func (r Rule) IsShadowedBy(by Rule) bool {
 	return by.Outcome < r.Outcome && len(by.UnlessProven) == 0 &&
 		by.Tool.cover(r.Tool) && by.Workspace.cover(r.Workspace) && by.Session.cover(r.Session) && by.Client.cover(r.Client) && by.Subagent.cover(r.Subagent) &&
 		subset(by.Capability, r.Capability) && subset(by.Approver, r.Approver) && subset(by.Target, r.Target) &&
-		(by.When == Window{} || by.When == r.When) &&
+		(by.When == Window{} || by.When == r.When) && by.coversProgram(r) &&
 		!slices.ContainsFunc(by.Args, func(wide Condition) bool {
 			return !slices.ContainsFunc(r.Args, func(c Condition) bool { return c.isWithin(wide) })
 		})

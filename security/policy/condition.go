@@ -273,6 +273,9 @@ func (t *tally) result() matchResult {
 
 // match evaluates the condition.
 func (c *condition) match(q *request, how reading) matchResult {
+	if q.isOpaque(c.Field) { // a member of such an argument is not there
+		return unknown
+	}
 	v := q.value(c)
 	switch {
 	case c.isEmpty() && (v == none || v.elements[0].isNull || string(compact(v.elements[0].raw)) == "[]"):

@@ -188,6 +188,10 @@ func (e *Engine) judge(rs *ruleset, q *request, found []approval.Finding) approv
 		f.Capability, f.Trust = "", approval.Trust{} // the operator has not stated them
 	}
 	q.values = make([]*value, rs.slots)
+	if q.evidence == nil {
+		q.evidence = &evidenceIndex{of: &f.Evidence, resolve: q.links.or(e.Resolve)}
+	}
+	q.evidence.step = stepOf(f)
 	v := &evaluation{f: f, q: q, rs: rs}
 	lifted := e.judgeBase(v)
 	t := traitsOf(f, v.trust)
@@ -198,7 +202,12 @@ func (e *Engine) judge(rs *ruleset, q *request, found []approval.Finding) approv
 	if r.Soft = r.Outcome == approval.Ask && v.hardAsk == "" && !v.noGrant && !f.Question && f.Subagent == ""; r.Soft {
 		v.command, r.Exact, _ = commandOf(f)
 		r.Exact = cmp.Or(r.Exact, exactProse(f))
-		e.applyGrants(v, &r)
+		if r.Soft = f.Program == nil || !isRun(f) && isRepeatable(f, r.Exact); len(f.Opaque) > 0 {
+			v.command, r.Exact = command{}, ""
+		}
+		if r.Soft {
+			e.applyGrants(v, &r)
+		}
 	}
 	r.Secrets, r.Taints, r.Cost, r.Links = found, t.taints(), f.Cost, q.links.elsewhere()
 	return r
@@ -289,7 +298,7 @@ func (e *Engine) judgeBase(v *evaluation) (lifted bool) {
 }
 
 func (e *Engine) applyRules(v *evaluation) (lifted bool) {
-	q, evidence := v.q, &evidenceIndex{of: &v.f.Evidence, resolve: v.q.links.or(e.Resolve)}
+	q, evidence := v.q, v.q.evidence
 	for _, r := range v.rs.rules { // deny rules come first, then ask, then allow
 		a := r.match(q)
 		if a == no {
@@ -488,7 +497,7 @@ func (e *Engine) applyGrants(v *evaluation, r *approval.Ruling) {
 	if e.grants == nil || v.rs.ungranted {
 		return
 	}
-	h, why := e.grants.covering(v.f, r.Exact, v.command, v.q.links)
+	h, why := e.grants.covering(v.q, r.Exact, v.command)
 	if h == nil {
 		if why != "" {
 			r.Reasons = append(r.Reasons, approval.Because(why))
@@ -496,6 +505,9 @@ func (e *Engine) applyGrants(v *evaluation, r *approval.Ruling) {
 		return
 	}
 	r.Outcome, r.Rule, r.Grant, r.Change, r.Soft = approval.Allow, byGrant, h.ID, nil, false
+	if h.Form == grant.Program { // the program uses it, once
+		r.Grant, v.q.program = "", h.ID
+	}
 	r.Reasons = append(r.Reasons, approval.Because("grant",
 		"kind", h.Form, "grant", h.ID, "by", h.By, "date", h.CreatedAt.UTC().Format(time.DateOnly)))
 }

@@ -48,7 +48,7 @@ func keyOf(g *grant.Grant) indexKey {
 		k.folder, k.last = literalFolder(g.Target), lastLiteral(g.Target)
 	case g.Form == grant.Target:
 		k.last = g.TargetKind + sep + g.Target
-	case g.Form == grant.Again:
+	case g.Form == grant.Again, g.Form == grant.Program:
 		k.last = g.Digest
 	case g.Form == grant.Command:
 		k.folder, k.last = g.Digest, literalWords(g.Words)
@@ -100,23 +100,35 @@ func lastLiteral(glob string) string {
 }
 
 // covering finds the oldest grant that covers the request, whose digest is exact and whose
-// command is cmd. why is the code of why another grant does not.
-func (c *grantIndex) covering(f *approval.Facts, exact string, cmd command, l links) (found *grantEntry, why string) {
+// command is cmd. why is the code of why another grant does not. None covers a request with
+// arguments that are not known yet.
+func (c *grantIndex) covering(q *request, exact string, cmd command) (found *grantEntry, why string) {
+	f := q.Facts
+	if len(f.Opaque) > 0 {
+		return nil, ""
+	}
 	note := func(h *grantEntry) {
 		switch {
 		case !h.RevokedAt.IsZero():
 			why = "grant_revoked"
-		case h.ToolSHA256 != f.ToolSHA256:
+		case h.Form != grant.Program && h.ToolSHA256 != f.ToolSHA256: // a program's digest has those of its tools
 			why = "grant_tool_changed"
 		case !f.Now.Before(h.ExpiresAt):
 			why = "grant_expired"
-		case h.MaxUses > 0 && h.uses+h.reserved >= h.MaxUses:
+		case h.MaxUses > 0 && h.uses+h.reserved >= h.MaxUses && (h.Form != grant.Program || !q.running):
 			why = "grant_used_up"
 		case found == nil || h.CreatedAt.Before(found.CreatedAt) || h.CreatedAt.Equal(found.CreatedAt) && h.ID < found.ID:
 			found = h
 		}
 	}
 	for _, session := range sessionsOf(f.SessionID) {
+		if f.Program != nil {
+			holder := holderKey(f.Workspace, f.ClientID, session, sep+approval.ActionProgram)
+			c.each(indexKey{form: grant.Program, parts: holder, last: f.Program.SHA256}, note)
+		}
+		if isRun(f) {
+			continue
+		}
 		holder := holderKey(f.Workspace, f.ClientID, session, cmp.Or(f.Tool, sep+f.ActionType))
 		if exact != "" {
 			c.each(indexKey{form: grant.Again, parts: holder, last: exact}, note)
@@ -130,7 +142,7 @@ func (c *grantIndex) covering(f *approval.Facts, exact string, cmd command, l li
 			continue
 		}
 		c.each(indexKey{form: grant.Tool, parts: holder}, note)
-		c.target(f, holder, l, note)
+		c.target(f, holder, q.links, note)
 	}
 	return found, why
 }

@@ -187,6 +187,8 @@ func (e *Engine) exhausts(f *approval.Facts) bool {
 func shape(t *approval.Terms, f *approval.Facts, s approval.Scope) (why approval.Reason) {
 	c, has := facts.CapabilityNamed(f.Capability)
 	switch {
+	case isRun(f):
+		t.Form, t.ActionType, t.Digest = grant.Program, f.ActionType, f.Program.SHA256
 	case onlyAgain(f):
 		var cmd command
 		t.Form = grant.Again
@@ -211,7 +213,7 @@ func shape(t *approval.Terms, f *approval.Facts, s approval.Scope) (why approval
 			return approval.Because("no_target")
 		}
 		if t.TargetKind == "path_glob" {
-			t.Target = escapeGlob(t.Target)
+			t.Target = EscapeGlob(t.Target)
 		}
 	}
 	return approval.Reason{}
@@ -234,8 +236,8 @@ func targetKind(f *approval.Facts) string {
 	return "exact"
 }
 
-// escapeGlob returns the glob that matches only this path.
-func escapeGlob(path string) string {
+// EscapeGlob returns the glob that matches only this path.
+func EscapeGlob(path string) string {
 	var b strings.Builder
 	for _, r := range path {
 		if strings.ContainsRune(meta, r) {
@@ -259,7 +261,7 @@ func (e *Engine) wouldHaveAllowed(t *approval.Terms) (n, of int) {
 	for i := range asked {
 		f := asked[i].facts()
 		f.ToolSHA256, f.AnyExec = t.ToolSHA256, t.Form == grant.Action
-		if h, _ := alone.covering(&f, asked[i].Entry.Exact, asked[i].command, links{to: map[string]string{f.Target: f.Target}}); h != nil && asked[i].Entry.Soft {
+		if h, _ := alone.covering(&request{Facts: &f, links: links{to: map[string]string{f.Target: f.Target}}}, asked[i].Entry.Exact, asked[i].command); h != nil && asked[i].Entry.Soft {
 			n++
 		}
 	}

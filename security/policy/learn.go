@@ -49,7 +49,14 @@ func (e *Engine) learnClaim(x *event.Entry) {
 		e.reserve(b, -1)
 	}
 	a := e.account(x.Workspace)
-	a.addUse(e.current().limits[x.Workspace], x.Capability, x.SessionID, x.Cost, x.Time)
+	if _, step := approval.CutStep(x.RequestID); step > 0 {
+		x.Human = false // the program was approved, not the call
+	}
+	if x.Tool == "" && x.ActionType == approval.ActionProgram { // its steps count
+		x.Cost, x.Taints = 0, nil
+	} else {
+		a.addUse(e.current().limits[x.Workspace], x.Capability, x.SessionID, x.Cost, x.Time)
+	}
 	session := e.taintedSession(x)
 	for _, t := range x.Taints {
 		a.addTaint(session, t, taintRead{x.RequestID, x.Tool, x.Capability, x.Target})

@@ -37,9 +37,12 @@ func (c *condition) matchText(x *element, how reading) matchResult {
 	return all.result()
 }
 
+// AnyText is the regular expression that matches every text, also one of several lines.
+const AnyText = "(?s).*"
+
 func (c *condition) matchExpression(t *text, isURL bool, how reading) matchResult {
 	if how == narrow {
-		return yesIf(!t.isBroken() && t.mayHave(c.needed) && c.matches.MatchString(t.as))
+		return yesIf((c.Matches == AnyText || !t.isBroken()) && t.mayHave(c.needed) && c.matches.MatchString(t.as))
 	}
 	switch {
 	case !isURL && !t.mayHave(c.needed):
@@ -145,6 +148,9 @@ func (n *number) cmp(o *number) int {
 	}
 	return n.exact().Cmp(o.exact())
 }
+
+// CompareDecimals compares two decimal numbers, exactly.
+func CompareDecimals(a, b string) int { return newNumber(a).cmp(newNumber(b)) }
 
 // isNumber says whether parseNumber reads a text.
 func isNumber(s string) bool {

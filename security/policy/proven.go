@@ -160,8 +160,10 @@ func oneOf(values []string) string {
 type evidenceIndex struct {
 	of      *approval.Evidence
 	resolve func(path string) (string, error) // see Engine.Resolve
+	step    int                               // of a program, whose facts must be among those of all steps; 0: of none
 	read    bool
 	domains map[string]*facts.Domain
+	gaps    map[*Clause]approval.Reason // known ones, of all steps
 }
 
 func (s *evidenceIndex) domain(name string) *facts.Domain {
@@ -215,8 +217,26 @@ func (s *evidenceIndex) missing(clauses []Clause) open {
 	return open{}
 }
 
-// missingFor says why a clause is not proven; none if it is.
+// missingFor says why a clause is not proven; none if it is. Of a program's step, the clause must be proven for the whole
+// program, and be about the step, too.
 func (s *evidenceIndex) missingFor(c *Clause) approval.Reason {
+	gap, known := s.gaps[c]
+	if !known {
+		if s.gaps == nil {
+			s.gaps = map[*Clause]approval.Reason{}
+		}
+		gap = s.missingInAll(c)
+		s.gaps[c] = gap
+	}
+	if gap.IsZero() && s.step > 0 && !slices.ContainsFunc(s.domain(c.Domain).Host, func(h approval.HostFact) bool {
+		return (h.Step == 0 || h.Step == s.step) && c.isAbout(&h)
+	}) {
+		return approval.Because("gap_unknown")
+	}
+	return gap
+}
+
+func (s *evidenceIndex) missingInAll(c *Clause) approval.Reason {
 	d := s.domain(c.Domain)
 	if facts.RunsProgram(*s.of) {
 		if s.of.Verified() == nil {
@@ -324,34 +344,46 @@ func effectCount(x approval.ProvenEffect) (times, each int, ok bool) {
 	return times, each, true
 }
 
-// checkFacts checks the clause against the arguments that the gate read.
+// isAbout says whether the clause is about a fact.
+func (c *Clause) isAbout(h *approval.HostFact) bool {
+	if h.From != facts.FromTemplate && h.From != facts.FromArgument || !c.appliesTo(h.Op) {
+		return false
+	}
+	arg := c.arg()
+	return arg == "" || facts.CanonicalArg(h.Name) == arg
+}
+
+// checkFacts checks the clause against the arguments that the gate read. Each step of a program is a call of its own.
 func (s *evidenceIndex) checkFacts(c *Clause, known []approval.HostFact) approval.Reason {
 	var values []string
-	n, found := 0, false
-	for _, h := range known {
-		if h.From != facts.FromTemplate && h.From != facts.FromArgument || !c.appliesTo(h.Op) {
-			continue
-		}
-		if arg := c.arg(); arg != "" && facts.CanonicalArg(h.Name) != arg {
+	calls, ofStep := map[int]int{}, map[int][]string{} // effects and values, by step
+	for i := range known {
+		h := &known[i]
+		if !c.isAbout(h) {
 			continue
 		}
 		if h.Omitted > 0 {
 			return approval.Because("gap_value")
 		}
-		found, n = true, max(n, len(h.Values))
+		n := len(h.Values)
 		if facts.CanonicalArg(h.Name) == recipientArg {
 			n = max(n, recipients(h.Values))
 		}
-		values = append(values, h.Values...)
+		calls[h.Step] = max(calls[h.Step], n)
+		values, ofStep[h.Step] = append(values, h.Values...), append(ofStep[h.Step], h.Values...)
 		if c.Kind == SumAtMost && h.Currency != c.Currency {
 			return approval.Because("gap_currency")
 		}
 	}
 	switch {
-	case !found:
+	case len(calls) == 0:
 		return approval.Because("gap_unknown")
 	case c.Kind == SumAtMost:
-		return s.checkSum(c, values)
+		return s.checkSum(c, ofStep)
+	}
+	n := 0
+	for _, each := range calls {
+		n += each
 	}
 	return s.check(c, values, n)
 }

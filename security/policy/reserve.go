@@ -19,6 +19,13 @@ type reservation struct {
 	taints                     []string
 }
 
+func reservationOf(f *approval.Facts, r approval.Ruling) *reservation {
+	if isRun(f) { // its steps consume the rest
+		return &reservation{capability: approval.ActionProgram, grant: r.Grant}
+	}
+	return &reservation{capability: f.Capability, session: f.SessionID, cost: f.Cost, taints: r.Taints, grant: r.Grant}
+}
+
 // Reserve reserves what running a request consumes, right before its claim. It
 // judges again under one lock, so a limit, revocation or taint since the ruling
 // counts, even with concurrent claims. For a human approval only hard limits count.
@@ -42,7 +49,11 @@ func (w *View) Reserve(f approval.Facts, given approval.Ruling, human bool) (und
 	defer e.mu.Unlock()
 	e.init()
 	r, rs := given, w.rules()
-	if human {
+	if q.running = f.Program != nil; isRun(&f) {
+		if r = e.judgeRun(&f, given.Grant); !human && r.Outcome != approval.Allow {
+			return nil, &r
+		}
+	} else if human {
 		v := &evaluation{f: &f, rs: rs, base: approval.Allow}
 		if e.judgeLimits(v); v.deny != "" {
 			now := v.ruling()
@@ -52,7 +63,7 @@ func (w *View) Reserve(f approval.Facts, given approval.Ruling, human bool) (und
 		return nil, &r
 	}
 	k := approval.Key{Workspace: f.Workspace, ID: f.RequestID}
-	b := &reservation{capability: f.Capability, session: f.SessionID, cost: f.Cost, taints: r.Taints, grant: r.Grant}
+	b := reservationOf(&f, r)
 	if human {
 		b.grant = ""
 	}

@@ -29,6 +29,10 @@ type Rule struct {
 	Client     Names
 	Subagent   Names // of the agent; none: also the agent itself
 	When       Window
+	Program    approval.Property // true: steps of programs; false: requests outside of programs; "": both
+	Tools      Names             // with Program: each tool that the program's plan calls is one of them
+	MaxSteps   int               // with Program: at most so many steps of the program have not run; 0: any
+	MaxCalls   int               // with Program: of these, at most so many call the step's own tool; 0: any
 	Args       []Condition
 	OnlyArgs   bool // a request with other arguments than those of Args does not match
 	// An allow applies if all of WhenProven is proven, a deny or an ask unless all
@@ -74,7 +78,7 @@ func (r Rule) compile() (*rule, error) {
 	fail := func(format string, args ...any) (*rule, error) {
 		return nil, fmt.Errorf("check rule %q: "+format, append([]any{r.label()}, args...)...)
 	}
-	for _, pattern := range slices.Concat(r.Tool, r.Workspace, r.Session, r.Client, r.Subagent) {
+	for _, pattern := range slices.Concat(r.Tool, r.Workspace, r.Session, r.Client, r.Subagent, r.Tools) {
 		if badPattern(pattern) {
 			return fail("%q: a star is allowed only at the end of a name", pattern)
 		}
@@ -100,6 +104,9 @@ func (r Rule) compile() (*rule, error) {
 			return fail("%w", err)
 		}
 		x.args = append(x.args, compiled)
+	}
+	if err := r.checkProgram(); err != nil {
+		return fail("%w", err)
 	}
 	if err := r.checkTrust(); err != nil {
 		return fail("%w", err)
@@ -172,7 +179,7 @@ func (x *rule) match(q *request) matchResult {
 		x.windowed && !x.When.contains(q.Now):
 		return no
 	}
-	worst := yes
+	worst := x.matchProgram(q.Facts)
 	how := reading(x.Outcome != approval.Allow)
 	if len(x.target) > 0 {
 		worst = min(worst, x.matchTarget(q, how))
@@ -190,7 +197,7 @@ func (x *rule) match(q *request) matchResult {
 func (x *rule) matchTarget(q *request, how reading) matchResult {
 	kind := targetKind(q.Facts)
 	switch {
-	case q.Target == "":
+	case q.Target == "" || slices.ContainsFunc(q.Opaque, func(name string) bool { return strings.Contains(q.Target, facts.NoField(name)) }):
 		return unknown
 	case kind == "path_glob":
 		return matchPath(x.target, &q.target, q.links, how)
@@ -210,7 +217,8 @@ func (x *rule) matchOnly(q *request) matchResult {
 	switch {
 	case err != nil:
 		return unknown
-	case slices.ContainsFunc(fields, func(a codec.Field) bool { return !x.mentions(a.Name) }):
+	case slices.ContainsFunc(fields, func(a codec.Field) bool { return !x.mentions(a.Name) }),
+		slices.ContainsFunc(q.Opaque, func(name string) bool { return !x.mentions(name) }):
 		return no
 	}
 	return yes
@@ -321,11 +329,11 @@ func (r *Rule) applies(a matchResult) bool {
 // coversArguments says whether the rule names the tool and has a condition on every
 // argument. Only such a rule lifts a capability with the default "always".
 func (x *rule) coversArguments(q *request) bool {
-	if !x.Tool.exactly(q.Tool) || len(x.args) == 0 && !x.OnlyArgs {
+	if !x.names(q.Tool) || len(x.args) == 0 && !x.OnlyArgs {
 		return false
 	}
 	fields, err := q.args.all()
-	return err == nil && !slices.ContainsFunc(fields, func(a codec.Field) bool { return !x.hasCondition(a.Name) })
+	return err == nil && !slices.ContainsFunc(q.Opaque, func(name string) bool { return !x.hasCondition(name) }) && !slices.ContainsFunc(fields, func(a codec.Field) bool { return !x.hasCondition(a.Name) })
 }
 
 // destinations are the types of arguments that say where something goes. A command or
@@ -362,14 +370,17 @@ func (r *Rule) Closes(argument, kind string) bool {
 // namesTool says whether the rule may allow this request at all: an unknown tool must
 // be named.
 func (r *Rule) namesTool(f *approval.Facts) bool {
-	return f.KnownTool && f.Tool != "" || r.Tool.exactly(f.Tool)
+	return f.KnownTool && f.Tool != "" || r.names(f.Tool)
 }
+
+// names says whether the tool stands in the rule, without a star.
+func (r *Rule) names(tool string) bool { return r.Tool.exactly(tool) || r.Tools.exactly(tool) }
 
 func (r *Rule) label() string {
 	if r.Name != "" {
 		return r.Name
 	}
-	words := r.Outcome.String() + " " + cmp.Or(strings.Join(r.Tool, ", "), strings.Join(r.Capability, ", "), "*")
+	words := r.Outcome.String() + " " + cmp.Or(strings.Join(r.Tool, ", "), strings.Join(r.Tools, ", "), strings.Join(r.Capability, ", "), "*")
 	if where := strings.Join(r.Workspace, ", "); where != "" && where != "*" {
 		words += " in " + where
 	}

@@ -62,21 +62,23 @@ func (a *amounts) atMost(bound string) approval.Reason {
 	return approval.Because("gap_sum", "n", a.sum.FloatString(digits))
 }
 
-// checkSum checks the sum of the amounts that the gate read. Each recipient may get them
-// all: the arguments do not say whether they share.
-func (s *evidenceIndex) checkSum(c *Clause, values []string) approval.Reason {
-	n := 0
+// checkSum checks the sum of the amounts that the gate read, by step. Each recipient of a
+// call may get them all: the arguments do not say whether they share.
+func (s *evidenceIndex) checkSum(c *Clause, values map[int][]string) approval.Reason {
+	n := map[int]int{}
 	for _, h := range s.of.Host {
-		if h.Name == recipientArg {
-			n += recipients(h.Values)
+		if _, pays := values[h.Step]; pays && h.Name == recipientArg {
+			n[h.Step] += recipients(h.Values)
 			if h.Omitted > 0 {
 				return approval.Because("gap_value")
 			}
 		}
 	}
 	sum := amounts{currency: c.Currency}
-	if why := sum.add(values, max(1, n)); !why.IsZero() {
-		return why
+	for step, each := range values {
+		if why := sum.add(each, max(1, n[step])); !why.IsZero() {
+			return why
+		}
 	}
 	return sum.atMost(c.Sum)
 }

@@ -17,7 +17,13 @@ type request struct {
 	target   text
 	declared map[string]approval.Argument
 	values   []*value // by condition.slot; value fills it
+	running  bool     // the use of a grant for its program has been counted
+	program  string   // the grant for its program that allows it; "": none
+	evidence *evidenceIndex
 }
+
+// isOpaque says whether an argument is there, with a value that is not known yet.
+func (q *request) isOpaque(argument string) bool { return slices.Contains(q.Opaque, argument) }
 
 // value is the value of an argument, or the values of a member of one.
 type value struct {

@@ -40,7 +40,7 @@ func (s *section) adviseRules() {
 // reported.
 func (s *section) toolsOf(r policy.Rule) (tools []approval.Tool) {
 	for _, name := range sortedKeys(s.cfg.Tools) {
-		if t := s.cfg.Tools[name]; r.Tool.Include(name) && (len(r.Capability) == 0 || slices.Contains(r.Capability, t.Capability)) {
+		if t := s.cfg.Tools[name]; r.Tool.Include(name) && r.Tools.Include(name) && (len(r.Capability) == 0 || slices.Contains(r.Capability, t.Capability)) {
 			tools = append(tools, t)
 		}
 	}
@@ -150,14 +150,15 @@ func (s *section) adviseFolders(c policy.Condition, at pos) {
 // adviseAlways warns of an allow that leaves the ask of a capability which asks each time.
 func (s *section) adviseAlways(r policy.Rule, tools []approval.Tool) {
 	always := func(t approval.Tool) bool { return policy.AlwaysAsks(t.Capability) }
-	liftsSome := slices.ContainsFunc(tools, func(t approval.Tool) bool { return !always(t) || slices.Contains(r.Tool, t.Name) })
+	named := slices.Concat(r.Tool, r.Tools)
+	liftsSome := slices.ContainsFunc(tools, func(t approval.Tool) bool { return !always(t) || slices.Contains(named, t.Name) })
 	if len(tools) > 0 && !liftsSome && r.Trust == (approval.Trust{}) {
 		s.warn(s.node.key, "", `match = { tool = "NAME", args = { … } }`,
 			"rule lifts nothing: %s asks each time, unless a rule names the tool", tools[0].Capability)
 		return
 	}
 	for _, t := range tools {
-		if !slices.Contains(r.Tool, t.Name) {
+		if !slices.Contains(named, t.Name) {
 			continue
 		}
 		missing := r.Unconditioned(facts.Arguments(t), r.OnlyArgs)

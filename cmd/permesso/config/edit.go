@@ -374,11 +374,14 @@ func (rd Reader) addText(name string, data []byte, text, beginning string, check
 	}, func(before, after *Config) bool { return before.differsOnly(after, beginning) })
 }
 
-// AddRule appends the lines of one rule to data, the content of the file called name. It
+// AddRules appends the lines of rules to data, the content of the file called name. It
 // keeps every existing byte. An error about the result is an *Error.
-func (rd Reader) AddRule(name string, data []byte, lines string) ([]byte, error) {
+func (rd Reader) AddRules(name string, data []byte, lines string) ([]byte, error) {
 	return rd.addText(name, data, strings.TrimRight(lines, "\n")+"\n", "rules", func(before *Config) error {
-		_, err := before.Rule(lines) // one rule, and nothing else
+		rules, err := before.RulesOf(lines) // and nothing else
+		if err == nil && len(rules) == 0 {
+			err = errors.New("there is no rule to add")
+		}
 		return err
 	})
 }

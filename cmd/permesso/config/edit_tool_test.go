@@ -121,21 +121,32 @@ func TestAddToolRefuses(t *testing.T) {
 	}
 }
 
-func TestAddRule(t *testing.T) {
+func TestAddRules(t *testing.T) {
 	lines := config.NewRule{Tool: "t", Workspace: "one", Outcome: "deny", Reason: `it's "over"`}.Lines()
 	require.Equal(t, "[[rules]]\nmatch = { tool = \"t\", workspace = \"one\" }\noutcome = \"deny\"\nreason = \"it's \\\"over\\\"\"", lines)
-	after, err := config.Reader{}.AddRule("p.toml", []byte(fullConfig), lines)
+	after, err := config.Reader{}.AddRules("p.toml", []byte(fullConfig), lines)
 	require.Equal(t, "\n"+lines+"\n", added(t, fullConfig, after, err))
-	twice, err := config.Reader{}.AddRule("p.toml", after, lines)
+	twice, err := config.Reader{}.AddRules("p.toml", after, lines)
 	require.Equal(t, "\n"+lines+"\n", added(t, string(after), twice, err))
+	c, err := config.Parse("p.toml", after)
+	require.NoError(t, err)
+	require.True(t, c.HasRules(lines))
+	other := strings.Replace(lines, "deny", "ask", 1)
+	require.False(t, c.HasRules(lines+"\n"+other))
+	require.False(t, c.HasRules("# a comment\n"))
+	both, err := config.Reader{}.AddRules("p.toml", []byte(fullConfig), "# a comment\n"+lines+"\n# another\n"+other)
+	require.Equal(t, "\n# a comment\n"+lines+"\n# another\n"+other+"\n", added(t, fullConfig, both, err))
+	c, err = config.Parse("p.toml", both)
+	require.NoError(t, err)
+	require.True(t, c.HasRules(lines+"\n"+other))
 	for _, row := range []struct{ why, before, lines, says string }{
-		{"two rules", fullConfig, lines + "\n" + lines, "not one rule"},
+		{"no rule", fullConfig, "# a comment\n", "there is no rule to add"},
 		{"a rule and a tool", fullConfig, lines + "\n[tools.x]\ntrust = false\n", "unknown key"},
 		{"a top key", fullConfig, "local_decisions = true\n" + lines, "unknown key"},
 		{"an unknown outcome", fullConfig, strings.Replace(lines, "deny", "maybe", 1), "outcome must be"},
 		{"rules in one line", "rules = []\n", lines, "not valid TOML"},
 	} {
-		after, err := config.Reader{}.AddRule("p.toml", []byte(row.before), row.lines)
+		after, err := config.Reader{}.AddRules("p.toml", []byte(row.before), row.lines)
 		require.Error(t, err, row.why)
 		require.Contains(t, printed(err), row.says, row.why)
 		require.Nil(t, after, row.why)

@@ -269,6 +269,8 @@ func toolKeys() []Key {
 		{Name: "secrets", Default: `"ask"`, Help: "what a secret in a request leads to: ask, allow, deny", valueType: word("ask", "allow", "deny")},
 		{Name: "args", Example: `{ name = "text" }`, Help: "every argument, with its type; default: the {fields}, as text", Hint: argsKeyHint, valueType: tables(""), shown: true, Keys: []Key{{Name: "ARGUMENT", Example: `"text"`, exampleName: "name", valueType: argumentType(), Keys: argumentKeys()}}},
 		{Name: "size", Example: `"name"`, Help: "the argument whose size the card shows; default: all of them", Hint: `the name of an argument: size = "path"`, valueType: must("name of an argument", validArgument, "must name an argument of the tool"), instead: true},
+		{Name: "reads", Default: "false", Help: "true: it only reads, so a program may look at its result while its plan is made", Hint: readsHint, valueType: flag()},
+		{Name: "undo", Example: `"delete_event"`, Help: "the tool that undoes a run, with arguments from its result and its own", Hint: `the name of a tool: undo = "delete_event"`, valueType: must("name of a tool", approval.ValidToolName, "is not the name of a tool"), instead: true},
 		{Name: "handler", Example: `{ kind = "command", argv = ["/bin/echo", "hello"], timeout = "30s", env = ["LANG"] }`, Hint: `handler = { kind = "command", argv = ["/usr/bin/true"] }`, valueType: tables(""), shown: true, Keys: handlerKeys(), prose: "handler"},
 	})
 }
@@ -289,11 +291,11 @@ func serverKeys() (keys []Key) {
 		}
 		keys = append(keys, k)
 	}
-	tool := slices.DeleteFunc(toolKeys(), func(k Key) bool { return k.Name == "handler" })
+	tool := slices.DeleteFunc(toolKeys(), func(k Key) bool { return slices.Contains([]string{"handler", "reads", "undo"}, k.Name) })
 	return append(keys, Key{
 		Name: "tools", Example: `{ create_issue = { capability = "network:http", args = { title = "text" } } }`, Help: "its tools that an agent calls through permesso mcp proxy",
 		Hint: "write [mcp.SERVER.tools.TOOL]", valueType: tables(""), Keys: []Key{
-			{Name: "TOOL", Example: `{ capability = "network:http" }`, Help: "as [tools.\"mcp.SERVER.TOOL\"] with the handler kind agent: the same keys, without handler", valueType: tables(""), Keys: tool, listed: true},
+			{Name: "TOOL", Example: `{ capability = "network:http" }`, Help: "as [tools.\"mcp.SERVER.TOOL\"] with the handler kind agent: the same keys, without handler, reads and undo", valueType: tables(""), Keys: tool, listed: true},
 		},
 	})
 }
@@ -337,6 +339,10 @@ func ruleKeys() []Key {
 			{Name: "session", instead: true, Example: `"sess_1"`, Help: "the session, or a list", valueType: oneOrMoreTexts()},
 			{Name: "client", instead: true, Example: `"ws:default"`, Help: "the client: ws:WORKSPACE, or of an API key", valueType: oneOrMoreTexts()},
 			{Name: "subagent", instead: true, Example: `"explorer"`, Help: "the helper of the agent that asks, or a list; grants do not count for one", valueType: oneOrMoreTexts()},
+			{Name: "program", instead: true, Example: "true", Help: "true: only steps of programs; false: only requests outside of programs; default: both", Hint: programHint, valueType: flag()},
+			{Name: "tools", instead: true, Example: `["send_email", "calendar_*"]`, Help: "with program = true: the only tools that the program's plan calls", Hint: programHint, valueType: namesType(approval.ValidToolName)},
+			{Name: "max_steps", instead: true, Example: "5", Help: "with program = true: so many calls of the program's plan have not run, at most", Hint: programHint, valueType: number(1, approval.MaxSteps)},
+			{Name: "max_calls", instead: true, Example: "1", Help: "with program = true: so many calls of the step's own tool have not run, at most", Hint: programHint, valueType: number(1, approval.MaxSteps)},
 			{Name: "args", instead: true, Example: `{ board = "team", count = { max = 3 } }`, Help: "conditions on the arguments, by their types: permesso config schema", Hint: argsHint, valueType: tables(""), Keys: []Key{{Name: "ARGUMENT", Example: `"team"`, valueType: conditionType(), Keys: conditionKeys()}}},
 			{Name: "other_args", instead: true, Default: "true", Help: "false: a request with other arguments than those of args does not match", valueType: flag()},
 		}, windowKeys())},

@@ -82,6 +82,7 @@ handler = { kind = "command", argv = ["/x"], dir = "/", env = ["LANG"], timeout 
 [tools.b]
 trust = false
 verb = "x"
+undo = "m"
 [tools.b.handler]
 kind = "http"
 method = "POST"
@@ -96,6 +97,7 @@ allow_private = ["h"]
 [tools.m]
 trust = false
 verb = "x"
+reads = true
 handler = { kind = "mcp", server = "s", tool = "t" }
 [mcp.s]
 argv = ["/x"]
@@ -118,7 +120,7 @@ name = "n"
 outcome = "allow"
 despite = ["trifecta", "secrets"]
 reason = "r"
-match = { tool = "a", workspace = "w", approver = "ann", capability = "fs:write", target = "/t", session = "s", client = "ws:w", subagent = "h", args = { p = "/x/y", n = 3, f = true, l = ["a"], e = { equals = "*" }, j = { json = "1.5" }, c = { contains = "x", matches = ".*", optional = true }, a = { max = "2.50", min = 1, currency = "EUR" } }, other_args = false, between = "08:00-18:00", weekdays = ["mon-fri", "sun"], time_zone = "Europe/Rome" }
+match = { tool = "a", workspace = "w", approver = "ann", capability = "fs:write", target = "/t", session = "s", client = "ws:w", subagent = "h", program = true, tools = ["a", "b*"], max_steps = 5, max_calls = 1, args = { p = "/x/y", n = 3, f = true, l = ["a"], e = { equals = "*" }, j = { json = "1.5" }, c = { contains = "x", matches = ".*", optional = true }, a = { max = "2.50", min = 1, currency = "EUR" } }, other_args = false, between = "08:00-18:00", weekdays = ["mon-fri", "sun"], time_zone = "Europe/Rome" }
 trust = { public_source = false, secret_data = false, public_sink = false }
 when_proven = [{ domain = "d", op = "o", only = { x = "y" } }, { domain = "d", under = { path = ["/srv"] } }, { domain = "d", unique = "x" }, { domain = "d", at_most = 3, of = { x = "y" } }, { domain = "d", sum_at_most = "2.50", currency = "EUR" }]
 [[rules]]

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -130,29 +129,30 @@ func quoteTOML(text string) string {
 	return b.String()
 }
 
-// HasRule reports whether a rule of this configuration matches the same requests, with the same
-// outcome.
-func (c *Config) HasRule(lines string) bool {
-	r, err := c.Rule(lines)
-	return err == nil && slices.ContainsFunc(c.Rules, func(has policy.Rule) bool {
-		has.Name, has.Reason = r.Name, r.Reason
-		return reflect.DeepEqual(has, r)
+// HasRules reports whether rules of this configuration match the same requests as those of these
+// lines, with the same outcomes.
+func (c *Config) HasRules(lines string) bool {
+	rules, err := c.RulesOf(lines)
+	return err == nil && len(rules) > 0 && !slices.ContainsFunc(rules, func(r policy.Rule) bool {
+		return !slices.ContainsFunc(c.Rules, func(has policy.Rule) bool {
+			has.Name, has.Reason = r.Name, r.Reason
+			return reflect.DeepEqual(has, r)
+		})
 	})
 }
 
-// Rule reads the lines of one rule as a part of this configuration.
-func (c *Config) Rule(lines string) (policy.Rule, error) {
+// RulesOf reads the lines of rules as those of the configuration. They have no names.
+func (c *Config) RulesOf(lines string) ([]policy.Rule, error) {
 	r := &reader{cfg: &Config{Tools: c.Tools, Workspaces: c.Workspaces, Approvers: c.Approvers}}
 	keys := permessoKeys().Keys
 	i := slices.IndexFunc(keys, func(k Key) bool { return k.Name == "rules" })
 	if err := r.parse("rule", []byte(lines), func(root *node) {
 		r.section(root, "", Key{Keys: keys[i : i+1]}).rules()
 	}); err != nil {
-		return policy.Rule{}, err
+		return nil, err
 	}
-	if len(r.cfg.Rules) != 1 {
-		return policy.Rule{}, errors.New("not one rule")
+	for i := range r.cfg.Rules {
+		r.cfg.Rules[i].Name = ""
 	}
-	r.cfg.Rules[0].Name = ""
-	return r.cfg.Rules[0], nil
+	return r.cfg.Rules, nil
 }

@@ -96,6 +96,10 @@ func (s *section) match(r *policy.Rule) {
 	r.Capability, r.Target, r.Session, r.Client = m.texts("capability"), m.texts("target"), m.texts("session"), m.texts("client")
 	r.Subagent = m.texts("subagent")
 	r.When = m.window()
+	r.Tools, r.MaxSteps, r.MaxCalls = m.matchNames("tools", sortedKeys(s.cfg.Tools)), int(m.number("max_steps")), int(m.number("max_calls"))
+	if m.has("program") {
+		r.Program = approval.Property(strconv.FormatBool(m.flag("program")))
+	}
 	r.Args, r.OnlyArgs = m.conditions(s.declared(r)), !m.flag("other_args")
 	if !m.failed {
 		err := r.Check()
@@ -113,7 +117,11 @@ func (s *section) matchNames(key string, known []string) policy.Names {
 	for _, n := range s.items(key) {
 		prefix, star := strings.CutSuffix(n.text, "*")
 		if !slices.ContainsFunc(known, func(name string) bool { return name == n.text || star && strings.HasPrefix(name, prefix) }) {
-			s.warn(n.val, key, didYouMean(n.text, known, ""), "rule never matches: there is no %s %s", key, quote(n.text))
+			effect := "rule never matches: "
+			if key == "tools" { // a plan may call the others
+				effect = ""
+			}
+			s.warn(n.val, key, didYouMean(n.text, known, ""), "%sthere is no %s %s", effect, strings.TrimSuffix(key, "s"), quote(n.text))
 		}
 	}
 	return s.texts(key)
@@ -121,11 +129,12 @@ func (s *section) matchNames(key string, known []string) policy.Names {
 
 // declared are the arguments of the tool that the rule names, nil if it names several.
 func (s *section) declared(r *policy.Rule) map[string]approval.Argument {
-	if len(r.Tool) != 1 {
-		return nil
+	names := r.Tool
+	if len(names) == 0 {
+		names = r.Tools
 	}
-	tool, known := s.cfg.Tools[r.Tool[0]]
-	if !known {
+	tool, known := s.cfg.Tools[strings.Join(names, "")]
+	if len(names) != 1 || !known {
 		return nil
 	}
 	return facts.Arguments(tool)
@@ -140,6 +149,8 @@ func jsonOf(n *node) (approval.Raw, bool) {
 	b, err := json.Marshal(n.value())
 	return b, err == nil
 }
+
+const programHint = `match = { program = true, tools = ["send_email"], max_steps = 5 }`
 
 const (
 	rateHint   = `number per duration: { "mail:send" = "10/1h" }; "none" stands for tools without a capability`
@@ -227,7 +238,7 @@ func (s *section) denied(tool, ws string) bool {
 	return slices.ContainsFunc(s.cfg.Rules, func(r policy.Rule) bool {
 		return r.Outcome == approval.Deny && (len(r.Workspace) == 0 || slices.Contains(r.Workspace, ws)) && slices.Contains(r.Tool, tool) &&
 			len(r.Capability)+len(r.Target)+len(r.Session)+len(r.Client)+len(r.Subagent)+len(r.Approver)+len(r.Args)+len(r.UnlessProven) == 0 &&
-			!r.OnlyArgs && r.When == (policy.Window{})
+			!r.OnlyArgs && r.Program == "" && r.When == (policy.Window{})
 	})
 }
 

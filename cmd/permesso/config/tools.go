@@ -33,6 +33,12 @@ func (s *section) tools() {
 	s.toolAt = map[string]*section{}
 	s.each("tools", func(name string, sub *section) { sub.tool(name, sub.handler()) })
 	s.serverTools()
+	for _, name := range sortedKeys(s.cfg.Tools) {
+		undo, at := s.cfg.Tools[name].Undo, s.toolAt[name]
+		if _, known := s.cfg.Tools[undo]; undo != "" && !known {
+			at.fail(at.position("undo"), "undo", didYouMean(undo, sortedKeys(s.cfg.Tools), ""), "there is no tool %s", quote(undo))
+		}
+	}
 }
 
 // tool adds a tool to the configuration.
@@ -52,7 +58,35 @@ func (s *section) tool(name string, h approval.Handler) {
 	s.cost(&tool)
 	s.checkArgs(tool)
 	s.checkTrust(tool)
+	if _, ok := s.row("reads"); ok { // of a tool that the host runs
+		tool.Reads, tool.Undo = s.flag("reads"), s.text("undo")
+		s.checkReads(tool)
+	}
 	s.cfg.Tools[name], s.toolAt[name] = tool, s
+}
+
+const readsHint = "remove reads = true"
+
+// checkReads refuses a read that may write, for it runs before a person sees the program, and an inverse that is none.
+func (s *section) checkReads(t approval.Tool) {
+	writes := []string{"fs:write", "mail:send", "code:exec", "channel:out"}
+	runs := []string{approval.HandlerCommand, approval.HandlerHTTP, approval.HandlerMCP}
+	switch at := s.position("reads"); {
+	case !t.Reads:
+	case !slices.Contains(runs, t.Handler.Kind):
+		s.fail(at, "reads", readsHint, "reads belongs to a tool that the host runs: its handler is command, http or mcp")
+	case slices.Contains(writes, t.Capability):
+		s.fail(at, "reads", readsHint, "a tool with capability %s writes, so it cannot be a read", t.Capability)
+	case t.Trust.DangerousWrites == "true":
+		s.fail(at, "reads", readsHint, "a tool with dangerous_writes = true cannot be a read")
+	}
+	switch at := s.position("undo"); {
+	case t.Undo == "":
+	case t.Reads:
+		s.fail(at, "undo", "remove one of them", "a tool that only reads has nothing to undo")
+	case t.Undo == t.Name:
+		s.fail(at, "undo", "name another tool, or remove it", "tool %s cannot undo itself", quote(t.Name))
+	}
 }
 
 const costHint = `a number in units of your own, such as 5 or "0.25", or the name of an amount argument: cost = "amount"`

@@ -144,6 +144,9 @@ func (r random) more(p *pair, outcome string, match, args map[string]any) {
 		match["session"] = pick[any](r, "s1", "s*", []any{"s2", "s3"})
 	}
 	if r.oneIn(15) {
+		match["program"] = r.oneIn(2)
+	}
+	if r.oneIn(15) {
 		r.when(match)
 	}
 }

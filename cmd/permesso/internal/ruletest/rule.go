@@ -107,11 +107,17 @@ type judge struct {
 // told is No.
 func (r Rule) Applies(q Request) Answer {
 	j := judge{r.Outcome == "allow", q}
-	a := every(j.names(r.Match), j.target(r.Match), j.when(r.Match), j.conditions(r.Match))
+	a := every(j.names(r.Match), outsidePrograms(r.Match), j.target(r.Match), j.when(r.Match), j.conditions(r.Match))
 	if j.narrow && a.Has(Unknown) {
 		a = a&^Unknown | No
 	}
 	return a
+}
+
+// outsidePrograms answers for the key of programs: the requests are no steps of one.
+func outsidePrograms(match map[string]any) Answer {
+	program, _ := match["program"].(bool)
+	return answer(!program)
 }
 
 // names answers for the keys that compare names.

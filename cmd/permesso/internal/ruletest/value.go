@@ -484,7 +484,7 @@ func (j judge) textKey(key, want, s string) Answer {
 		return wideContains(want, s)
 	case "matches":
 		if j.narrow {
-			return answer(whole(want, s) && !strings.ContainsAny(s, lineBreaks))
+			return answer(want == "(?s).*" || whole(want, s) && !strings.ContainsAny(s, lineBreaks))
 		}
 		return wideMatches(want, s)
 	}
