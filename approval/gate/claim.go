@@ -28,10 +28,12 @@ type run struct {
 	args       []byte
 	facts      approval.Facts
 	ruling     approval.Ruling
-	undo       func()      // returns what policy reserved; may be nil
-	rerun      bool        // the second run of an idempotent tool
-	task       []byte      // the task of an earlier run, whose end is awaited; nil: a run
-	submission *submission // its callers wait for acceptance; may be nil
+	undo       func()         // returns what policy reserved; may be nil
+	rerun      bool           // the second run of an idempotent tool
+	plan       *approval.Plan // of a program; nil: a tool runs
+	program    *programRun    // whose step it is; nil: none
+	task       []byte         // the task of an earlier run, whose end is awaited; nil: a run
+	submission *submission    // its callers wait for acceptance; may be nil
 	leftovers  []approval.Doc
 }
 
@@ -61,7 +63,7 @@ func (g *Gate) claimDecided(ctx context.Context, s *state) (waiting bool, err er
 	base := s.recordBase()
 	return false, g.execute(ctx, run{
 		key: s.key, tool: tool, info: g.infoFor(s), decision: s.decision, args: p.RequestData, leftovers: s.leftovers(),
-		facts: facts, ruling: p.Ruling, undo: undo,
+		facts: facts, ruling: p.Ruling, undo: undo, plan: p.Plan,
 		claim: &approval.Claim{
 			ToolName: p.ToolName, ActionType: p.ActionType, ToolSHA256: p.ToolSHA256,
 			RequestSHA256: p.RequestSHA256, PendingSHA256: base.PendingSHA256,
@@ -79,12 +81,12 @@ func (g *Gate) claimAllowed(ctx context.Context, s *state, ev evaluation, undo f
 	}
 	return g.execute(ctx, run{
 		key: s.key, tool: tool, info: g.infoFor(s), args: r.RequestData, leftovers: s.leftovers(),
-		facts: ev.facts, ruling: ev.ruling, undo: undo, submission: s.submission,
+		facts: ev.facts, ruling: ev.ruling, undo: undo, submission: s.submission, plan: ev.plan,
 		claim: &approval.Claim{
 			ClientID: s.origin().ClientID,
 			ToolName: r.ToolName, ActionType: actionType(r, tool), ToolSHA256: toolSHA,
 			RequestSHA256: approval.Digest(s.q), Request: approval.Raw(s.q), Ruling: &ev.ruling, Facts: &ev.facts.Evidence, RequestedAt: s.now.UTC(),
-			ArgsSubset: r.ArgsSubset,
+			ArgsSubset: r.ArgsSubset, Plan: ev.plan,
 		},
 	})
 }
@@ -103,6 +105,9 @@ func (g *Gate) factsOf(p *approval.Pending, now time.Time) approval.Facts {
 	}
 	addConfigured(&f, ws, tool)
 	f.Capability, f.Cost = p.Capability, p.Ruling.Cost
+	if p.Plan != nil {
+		f.Program = programFacts(p.Plan)
+	}
 	return f
 }
 
@@ -128,6 +133,9 @@ func (g *Gate) runAgain(ctx context.Context, s *state) (waiting bool, err error)
 // resumeTask is row 3 for a run that has become a task, which goes on without the daemon. Its end is awaited: nothing is
 // started, so it needs no other receipt, and a pause does not hold it.
 func (g *Gate) resumeTask(ctx context.Context, s *state) (waiting bool, err error) {
+	if plan := g.planOf(s.claim); plan != nil {
+		return g.resumeProgram(ctx, s, plan)
+	}
 	args, err := claimedArgs(s.claim, s.key)
 	if err != nil {
 		return false, g.endInterrupted(ctx, s)
@@ -192,6 +200,7 @@ func (g *Gate) execute(ctx context.Context, r run) error {
 		return fmt.Errorf("claim: %w", err)
 	}
 	g.running.set(r.key, true)
+	g.plans.remove(r.key)
 	g.condition.findRoom()
 	g.accept(r.submission, submit.Result{})
 	if i := slices.Index(r.leftovers, approval.DocRequest); i >= 0 {
@@ -208,8 +217,12 @@ func (g *Gate) execute(ctx context.Context, r run) error {
 func (g *Gate) issueReceipt(r *run, now time.Time) (err error) {
 	c := r.claim
 	c.Version, c.RequestID, c.Workspace = approval.Version, r.key.ID, r.key.Workspace
+	life := receiptLife
 	c.ArgsSHA256, c.ClaimedAt = approval.Digest(r.args), now
-	c.Receipt, err = g.Receipts.IssueReceipt(c, r.decision, now.Add(receiptLife))
+	if r.plan != nil {
+		c.ArgsSHA256, c.ProgramSHA256, life = r.plan.SHA256(), approval.Digest([]byte(r.plan.Source)), programLife
+	}
+	c.Receipt, err = g.Receipts.IssueReceipt(c, r.decision, now.Add(life))
 	return err
 }
 
@@ -258,7 +271,7 @@ func (r *run) entry(words Words) event.Entry {
 		}
 	}
 	if d := r.decision; d != nil {
-		e.Event, e.Grant, e.Human = event.Approved, "", !r.rerun
+		e.Event, e.Grant, e.Human = event.Approved, "", !r.rerun && r.program == nil
 		setDecider(&e, d)
 	}
 	if r.rerun {
@@ -280,17 +293,31 @@ func (g *Gate) start(r run) {
 }
 
 func (g *Gate) runHandler(r run) {
+	if r.plan != nil {
+		effect, err := g.runProgram(context.Background(), r)
+		if err != nil {
+			g.leaveProgram(context.Background(), r, err)
+			return
+		}
+		g.outcomes.set(r.key, r.outcome(effect))
+		g.releaseSlot(r.key, r.tool)
+		return
+	}
 	execute, job := g.Executor.Run, r.job()
 	if job.Task != nil {
 		execute = g.Executor.Resume
 	}
-	job.KeepTask = func(task []byte) error {
-		return g.Store.Commit(context.Background(), store.Put(approval.DocTask, r.key, g.Seal.Seal(approval.DocTask, r.key, task)))
-	}
+	job.KeepTask = g.keepTask(r.key)
 	if effect := execute(context.Background(), job); !effect.Left { // else its claim stays for the next start
 		g.outcomes.set(r.key, r.outcome(effect))
 	}
 	g.releaseSlot(r.key, r.tool)
+}
+
+func (g *Gate) keepTask(k approval.Key) func(task []byte) error {
+	return func(task []byte) error {
+		return g.Store.Commit(context.Background(), store.Put(approval.DocTask, k, g.Seal.Seal(approval.DocTask, k, task)))
+	}
 }
 
 func (r *run) job() approval.Job {

@@ -36,6 +36,8 @@
 //	decide   D in its slot; check that it still counts; {D}; then tell the approver
 //	claim    {R, entry}; then the effect
 //	end      {C, entry}, and S; then remove D R Q X, P last
+//	step     of a program: {R, entry} under a key of its own; its effect; {C, entry}. Of a tool
+//	         that runs nothing: {entry, C, entry}. See program.go
 //	release  {claim's entry, C, entry}, and S: of a tool that runs nothing
 //	expire   D in its slot, not durable; then end. The same for a cancelled request
 //	settle   S from C; then remove the rest

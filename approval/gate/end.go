@@ -63,11 +63,12 @@ func (g *Gate) end(ctx context.Context, e outcome, before ...store.Op) error {
 		return fmt.Errorf("write record: %w", err)
 	}
 	g.index.addSettled(e.key)
+	g.plans.remove(e.key)
 	g.settledNow(ctx, e.key, &e.record, len(file))
 	g.accept(e.submission, submit.Result{})
 	g.changed(e.key)
 	g.logOutcome(&e)
-	if err := g.cleanUp(ctx, e.key, e.leftovers); err != nil {
+	if err := errors.Join(g.endOrphans(ctx, e.key), g.cleanUp(ctx, e.key, e.leftovers)); err != nil {
 		g.index.touch(e.key) // the record makes them harmless, and the next load finds them
 		g.Log.Warn().Str("ws", e.key.Workspace).Str("id", e.key.ID).Err(err).Msg("clean up failed")
 	}
@@ -245,7 +246,7 @@ func recordFromClaim(c *approval.Claim) approval.Record {
 	return approval.Record{
 		RequestSHA256: c.RequestSHA256, PendingSHA256: c.PendingSHA256, ClientID: c.ClientID,
 		Request: c.Request, Pending: c.Pending, Decision: c.Decision, Ruling: c.Ruling, Facts: c.Facts, Receipt: c.Receipt,
-		RequestedAt: c.RequestedAt, StartedAt: c.ClaimedAt,
+		RequestedAt: c.RequestedAt, StartedAt: c.ClaimedAt, Plan: c.Plan, Step: c.Step,
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	starlark "github.com/permesso-dev/permesso/approval/program"
 	"github.com/permesso-dev/permesso/approval/store"
 	"github.com/permesso-dev/permesso/security/receipt"
 )
@@ -34,6 +35,11 @@ func (x *fakeExecutor) Resume(_ context.Context, job approval.Job) approval.Effe
 func (x *fakeExecutor) Run(_ context.Context, job approval.Job) approval.Effect {
 	if err := x.verifier.Verify(job.Receipt, job.Workspace, job.RequestID, job.Tool.Name, approval.Digest(job.Args)); err != nil {
 		return approval.Effect{Error: "Execution refused: " + err.Error()}
+	}
+	if p := job.Program; p != nil {
+		if err := x.verifier.Verify(p.Receipt, job.Workspace, p.RequestID, "", p.SHA256); err != nil {
+			return approval.Effect{Error: "Execution refused: " + err.Error()}
+		}
 	}
 	x.mu.Lock()
 	x.jobs = append(x.jobs, job)
@@ -174,4 +180,23 @@ func volatile(d approval.Doc, k approval.Key, b []byte) store.Op {
 	op := store.Put(d, k, b)
 	op.Mode = store.Volatile
 	return op
+}
+
+// fakePlanner evaluates in this process.
+type fakePlanner struct {
+	evaluations int
+	custom      func(call func(approval.Call) (approval.Answer, error)) (approval.Evaluation, error) // instead of a program; may be nil
+	change      func(evaluation int, job *approval.ProgramJob)                                       // may change the program; may be nil
+}
+
+// Evaluate implements gate.planner.
+func (p *fakePlanner) Evaluate(ctx context.Context, job approval.ProgramJob, call func(approval.Call) (approval.Answer, error)) (approval.Evaluation, error) {
+	p.evaluations++
+	if p.custom != nil {
+		return p.custom(call)
+	}
+	if p.change != nil {
+		p.change(p.evaluations, &job)
+	}
+	return starlark.Evaluate(ctx, job, call)
 }

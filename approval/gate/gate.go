@@ -34,6 +34,11 @@ type Policy interface {
 	// ruling, that ruling refuses the run. The claim's audit entry makes the
 	// reservation final; without a claim, undo cancels it.
 	Reserve(f approval.Facts, given approval.Ruling, human bool) (undo func(), refused *approval.Ruling)
+	// JudgeProgram rules on the steps of a program in their order, where what the earlier ones
+	// consume counts, and on the program by the strictest.
+	JudgeProgram(steps []approval.Facts) (run approval.Ruling, each []approval.Ruling)
+	// OffersProgram is Offers for a program with these steps.
+	OffersProgram(f approval.Facts, steps []approval.Facts, given approval.Ruling) []approval.Offer
 	// Offers says what approvals of a request with this ruling would remember.
 	Offers(f approval.Facts, given approval.Ruling) []approval.Offer
 	// Recurrence is how often people approved the same workspace, action (the tool, or the
@@ -108,6 +113,7 @@ type Gate struct {
 	Config   func() (Settings, Policy)
 	Grants   Grants // nil: nothing is remembered
 	Executor executor
+	Planner  planner // nil: programs are refused
 	Audit    Audit
 	Pauses   pauseGuard // nil: no pauses
 	Words    Words      // nil: the technical form of reasons
@@ -136,9 +142,13 @@ type Gate struct {
 	submissions submissions
 
 	running  keyMap[bool]
-	outcomes keyMap[outcome]   // of finished runs without a record
-	seen     keyMap[time.Time] // first seen: incomplete and delayed requests
-	late     keyMap[time.Time] // past the deadline and not ended; a clock set back must not revive them
+	outcomes keyMap[outcome]        // of finished runs without a record
+	ended    keyMap[outcome]        // of finished steps of programs without a record
+	orphans  keyMap[[]approval.Key] // steps that an earlier process has claimed, by their request
+	plans    keyMap[planned]        // of programs that are not taken in yet
+	resumeAt keyMap[time.Time]      // of programs whose run goes on later
+	seen     keyMap[time.Time]      // first seen: incomplete and delayed requests
+	late     keyMap[time.Time]      // past the deadline and not ended; a clock set back must not revive them
 
 	mu       sync.Mutex
 	rates    map[string]*rates // by workspace

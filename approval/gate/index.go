@@ -206,7 +206,15 @@ func (g *Gate) scanAll(ctx context.Context) ([]approval.Key, error) {
 
 func (g *Gate) scan(ctx context.Context, ws string) (urgent, later []approval.Key, err error) {
 	unfinished, settled, more := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	var steps []approval.Key
 	err = g.list(ctx, ws, func(d approval.Doc, k approval.Key) {
+		if parent, n := approval.CutStep(k.ID); n > 0 {
+			if d == approval.DocClaim {
+				steps = append(steps, k)
+				more[parent] = true
+			}
+			return
+		}
 		switch d {
 		case approval.DocRecord:
 			settled[k.ID] = true
@@ -226,6 +234,9 @@ func (g *Gate) scan(ctx context.Context, ws string) (urgent, later []approval.Ke
 	}, approval.DocRequest, approval.DocCancel, approval.DocPending, approval.DocDecision, approval.DocClaim, approval.DocRecord, approval.DocResponse)
 	if err != nil {
 		return nil, nil, err
+	}
+	for _, k := range steps {
+		unfinished[g.addOrphan(k).ID] = true
 	}
 	for _, id := range slices.Sorted(maps.Keys(unfinished)) {
 		k := approval.Key{Workspace: ws, ID: id}

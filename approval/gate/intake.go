@@ -63,6 +63,9 @@ func (g *Gate) intake(ctx context.Context, s *state) (waiting bool, err error) {
 			approval.Because("limit_stored", "n", sizeText(g.budget(ws.Name))))
 	}
 	ev := evaluation{ws: ws, policy: policy}
+	if r.Program != "" {
+		return g.intakeProgram(ctx, s, ev, settings)
+	}
 	if why := ev.fill(settings, r); !why.IsZero() {
 		return g.refuseUnfit(ctx, s, why)
 	}
@@ -89,6 +92,8 @@ type evaluation struct {
 	facts  approval.Facts
 	ruling approval.Ruling
 	policy Policy
+	plan   *approval.Plan   // of a program; nil: none
+	steps  []approval.Facts // of the plan, those that have not run
 }
 
 // fill finds the tool and what would run. A Reason says why nothing could: then no approver
@@ -100,6 +105,8 @@ func (ev *evaluation) fill(settings Settings, r *approval.Request) (why approval
 	byAgent := r.Execution == approval.ExecutionAgent
 	switch {
 	case r.Type == approval.TypeQuestion: // nothing runs
+	case r.Program != "":
+		return approval.Because("program_error", "detail", "a program is ruled on with its plan")
 	case r.ToolName == "":
 		ev.runs.Args = facts.ReleaseArgs(r.ActionType)
 	case !ev.known && !byAgent:
@@ -149,16 +156,13 @@ func mainReason(r approval.Ruling) approval.Reason {
 // allow claims and runs what policy allows.
 func (g *Gate) allow(ctx context.Context, s *state, ev evaluation) (waiting bool, err error) {
 	tool := ev.tool
-	if ok, err := g.reserveRun(ctx, s.key, len(s.q), tool); err != nil {
+	if ok, err := g.reserveRun(ctx, s.key, len(s.q)+ev.plan.Size(), tool); err != nil {
 		return false, err
 	} else if !ok {
 		return g.refuseDegraded(ctx, s)
 	}
-	if !g.beginClaim(s.key, tool) {
-		if s.Cancel && g.keyPaused(s.key) {
-			return g.refuseLimited(ctx, s, approval.StatusCancelled, submit.ErrPaused, approval.Because("cancelled_paused"))
-		}
-		return true, nil
+	if begun, waiting, err := g.beginAllowed(ctx, s, tool); !begun {
+		return waiting, err
 	}
 	g.index.addClaimed(s.key)
 	if why := g.limits(ev.ws.Name).over(s.now, ev.ws.Limits.WithDefaults(), false); !why.IsZero() {
@@ -179,9 +183,21 @@ func (g *Gate) allow(ctx context.Context, s *state, ev evaluation) (waiting bool
 	return g.refuseRuled(ctx, s, ev.ruling)
 }
 
+// beginAllowed is beginClaim for a request that is being taken in. A cancel ends one that a pause holds.
+func (g *Gate) beginAllowed(ctx context.Context, s *state, tool approval.Tool) (begun, waiting bool, err error) {
+	if g.beginClaim(s.key, tool) {
+		return true, false, nil
+	}
+	if s.Cancel && g.keyPaused(s.key) {
+		waiting, err = g.refuseLimited(ctx, s, approval.StatusCancelled, submit.ErrPaused, approval.Because("cancelled_paused"))
+		return false, waiting, err
+	}
+	return false, true, nil
+}
+
 // ask writes the pending. It reports waiting if the key needs no further step.
 func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, err error) {
-	release, ok, err := g.reserve(ctx, spaceNeeded(len(s.q), ev.tool))
+	release, ok, err := g.reserve(ctx, spaceNeeded(len(s.q)+ev.plan.Size(), ev.tool))
 	if err != nil {
 		return false, err
 	} else if !ok {
@@ -225,6 +241,7 @@ func (g *Gate) ask(ctx context.Context, s *state, ev evaluation) (waiting bool, 
 			return false, err
 		}
 	}
+	g.plans.remove(s.key)
 	s.retryAt = p.ExpiresAt
 	// No other document existed when this one was loaded. A later one wakes the key.
 	return !s.Cancel && !s.alsoAsFile && s.Decision == move.Absent && s.Response == move.Absent, nil
@@ -256,7 +273,12 @@ func (g *Gate) newPending(s *state, ev evaluation, short string) *approval.Pendi
 		Runs: ev.runs, SummaryParts: facts.Parts(tool.Summary), Metadata: r.Metadata, ArgsSubset: r.ArgsSubset,
 		Editable: r.Editable, Subagent: r.Subagent,
 	}
-	p.ToolSHA256, p.Offers = f.ToolSHA256, ev.policy.Offers(f, ev.ruling)
+	p.ToolSHA256 = f.ToolSHA256
+	if p.Plan = ev.plan; p.Plan != nil {
+		p.Offers, p.Reversibility = ev.policy.OffersProgram(f, ev.steps, ev.ruling), p.Plan.Reversibility()
+	} else {
+		p.Offers = ev.policy.Offers(f, ev.ruling)
+	}
 	if p.Reversibility == "" {
 		p.Reversibility = releaseReversibility(r)
 	}
@@ -298,6 +320,9 @@ func actionType(r *approval.Request, t approval.Tool) string {
 			return t.ActionType
 		}
 		return "custom:" + r.ToolName
+	}
+	if r.Program != "" {
+		return approval.ActionProgram
 	}
 	return r.ActionType
 }

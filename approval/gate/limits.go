@@ -16,6 +16,7 @@ import (
 // one waits in the folder.
 type rates struct {
 	all, ask, refused, strays *rate.Limiter
+	plans                     *rate.Limiter // of programs: a plan takes processor time before anything else counts the request
 
 	running int  // handlers
 	turns   line // requests that wait in the folder until they may be refused
@@ -69,7 +70,7 @@ func (g *Gate) limitsLocked(ws string) *rates {
 	if r == nil {
 		w, _ := g.settings().Workspace(ws)
 		l := w.Limits.WithDefaults()
-		r = &rates{all: perMinute(l.PerMinute), ask: perMinute(l.AskPerMinute), refused: perMinute(l.PerMinute), strays: perMinute(60)}
+		r = &rates{all: perMinute(l.PerMinute), ask: perMinute(l.AskPerMinute), refused: perMinute(l.PerMinute), strays: perMinute(60), plans: perMinute(l.AskPerMinute)}
 		g.rates[ws] = r
 	}
 	return r
@@ -83,7 +84,7 @@ func (g *Gate) Reconfigured() {
 	for ws, r := range g.rates {
 		w, _ := g.settings().Workspace(ws)
 		l := w.Limits.WithDefaults()
-		for limiter, n := range map[*rate.Limiter]int{r.all: l.PerMinute, r.ask: l.AskPerMinute, r.refused: l.PerMinute} {
+		for limiter, n := range map[*rate.Limiter]int{r.all: l.PerMinute, r.ask: l.AskPerMinute, r.refused: l.PerMinute, r.plans: l.AskPerMinute} {
 			limiter.SetLimitAt(now, rate.Limit(float64(n)/60))
 			limiter.SetBurstAt(now, n)
 		}

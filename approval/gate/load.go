@@ -105,6 +105,10 @@ func (g *Gate) loadClaim(ctx context.Context, s *state) error {
 	if s.claim, err = approval.OpenClaim(g.Seal, s.key, b); err != nil {
 		return err
 	}
+	if g.planOf(s.claim) != nil {
+		s.tool, s.Task = approval.ProgramTool(), true
+		return nil
+	}
 	_, s.Again, err = g.readIfExists(ctx, approval.DocAgain, s.key)
 	tool, known := g.settings().Tool(s.claim.ToolName)
 	s.tool = tool

@@ -78,6 +78,10 @@ func (g *Gate) settleKey(ctx context.Context, k approval.Key) (retryAt time.Time
 		}
 		if waits(next) {
 			g.dropForgedResponse(ctx, s)
+			if next == move.None {
+				g.plans.remove(k) // of a request that is gone
+				return wake, g.endOrphans(ctx, k)
+			}
 			return wake, nil
 		}
 		if g.delay(next, s) {
@@ -169,7 +173,7 @@ func (g *Gate) settle(ctx context.Context, s *state) (waiting bool, err error) {
 	if waiting, err := g.rejectForeign(ctx, s); waiting || err != nil {
 		return waiting, err
 	}
-	if err := g.cleanUp(ctx, s.key, s.leftovers()); err != nil {
+	if err := errors.Join(g.endOrphans(ctx, s.key), g.cleanUp(ctx, s.key, s.leftovers())); err != nil {
 		return false, err
 	}
 	s.settled()

@@ -166,9 +166,16 @@ func (p *Pruner) record(ctx context.Context, k approval.Key) (*approval.Record, 
 // record if withRecord is set. While other documents exist, nothing is removed, because the
 // record makes them harmless.
 func (p *Pruner) unused(ctx context.Context, k approval.Key, withRecord bool) (record, response bool, err error) {
+	parent := k
+	parent.ID, _ = approval.CutStep(k.ID) // a step's record stays while its program runs
 	for _, d := range unfinished {
-		if there, err := p.exists(ctx, d, k); err != nil || there {
-			return false, false, err
+		for _, x := range []approval.Key{k, parent} {
+			if there, err := p.exists(ctx, d, x); err != nil || there {
+				return false, false, err
+			}
+			if parent == k {
+				break
+			}
 		}
 	}
 	response, err = p.exists(ctx, approval.DocResponse, k)

@@ -52,6 +52,14 @@ func (m *configSnapshot) Reserve(approval.Facts, approval.Ruling, bool) (undo fu
 	return func() {}, nil
 }
 
+func (m *configSnapshot) JudgeProgram(steps []approval.Facts) (run approval.Ruling, each []approval.Ruling) {
+	return approval.Ruling{}, make([]approval.Ruling, len(steps))
+}
+
+func (m *configSnapshot) OffersProgram(approval.Facts, []approval.Facts, approval.Ruling) []approval.Offer {
+	return nil
+}
+
 func (m *configSnapshot) Offers(approval.Facts, approval.Ruling) []approval.Offer { return nil }
 
 func (m *configSnapshot) Recurrence(string, string, string) int { return 0 }

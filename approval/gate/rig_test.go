@@ -68,6 +68,7 @@ type rig struct {
 	signer   *receipt.Signer
 	gate     *gate.Gate
 	executor *fakeExecutor
+	planner  fakePlanner
 	logs     *logBuffer
 	clock    *clock
 	changes  chan struct{} // a document may have changed
@@ -114,6 +115,7 @@ func (h *rig) open() {
 func (h *rig) change(g *gate.Gate) {
 	h.store = h.Store
 	g.Executor, g.Inline, g.Log = h.executor, h.options.inline, zerolog.New(h.logs)
+	g.Planner = &h.planner
 	g.Config = func() (gate.Settings, gate.Policy) { return h, h.Policy }
 	g.Changed = func(approval.Key) { h.changed() }
 	if h.options.store != nil {

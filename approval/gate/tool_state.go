@@ -12,6 +12,9 @@ import (
 // currentTool reads the tool once, so that the tool that is compared is the tool that
 // runs, even if the configuration changes in between.
 func (g *Gate) currentTool(p *approval.Pending) (approval.Tool, move.ToolState) {
+	if p.Plan != nil {
+		return approval.ProgramTool(), stepsState(g.settings(), p.Plan)
+	}
 	if p.ToolName == "" {
 		return approval.Tool{}, move.ToolSame
 	}
@@ -33,6 +36,23 @@ func (g *Gate) currentTool(p *approval.Pending) (approval.Tool, move.ToolState) 
 		return tool, move.ToolChanged
 	}
 	return tool, move.ToolSame
+}
+
+// stepsState is the state of the tools that the steps of a plan need.
+func stepsState(settings Settings, plan *approval.Plan) move.ToolState {
+	for i := range plan.Steps {
+		step := &plan.Steps[i]
+		if step.Done() {
+			continue
+		}
+		switch tool, known := settings.Tool(step.Tool); {
+		case !known:
+			return move.ToolGone
+		case tool.SHA256() != step.ToolSHA256:
+			return move.ToolChanged
+		}
+	}
+	return move.ToolSame
 }
 
 // endTool ends an approved request whose tool is gone, or not the one that was

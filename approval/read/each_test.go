@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/event"
 	"github.com/permesso-dev/permesso/approval/read"
 )
@@ -82,4 +83,28 @@ func TestStatsKeepNoRequest(t *testing.T) {
 	require.Equal(t, many, st.Requests)
 	require.InDelta(t, 1, *st.Median, 0.001)
 	require.Less(t, most, int64(8<<20))
+}
+
+// TestStepsAreNoRequests: a step of a program is a part of its request.
+func TestStepsAreNoRequests(t *testing.T) {
+	k := approval.Key{Workspace: "w", ID: fmt.Sprintf("%016x", 1)}
+	log := func(_ func([]byte) bool, each func(event.Entry) error) error {
+		for _, e := range []event.Entry{
+			{Event: event.Executed, RequestID: k.ID},
+			{Event: event.Executed, RequestID: k.StepKey(1).ID},
+			{Event: event.Approved, RequestID: k.StepKey(1).ID},
+			{Event: event.Approved, RequestID: k.ID},
+			{Event: event.Requested, RequestID: k.ID},
+		} {
+			e.Workspace, e.Time = "w", began
+			if err := each(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	found, _, err := read.Requests(log, read.Query{})
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Equal(t, k, found[0].Key)
 }

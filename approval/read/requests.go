@@ -197,7 +197,7 @@ func (j *collector) add(e event.Entry) error {
 		return errStop
 	}
 	k := kindOf[e.Event]
-	if k.stage == unrelated || e.RequestID == "" {
+	if _, step := approval.CutStep(e.RequestID); k.stage == unrelated || e.RequestID == "" || step > 0 { // a step is a part of its program
 		return nil
 	}
 	key := approval.Key{Workspace: e.Workspace, ID: e.RequestID}

@@ -130,7 +130,10 @@ func Requested(k approval.Key, rec *approval.Record) *approval.Pending {
 	}
 	if r, err := approval.ParseHostRequest(rec.Request, k.ID); err == nil {
 		p.ToolName, p.ActionType, p.RequestData, p.Metadata = r.ToolName, r.ActionType, r.RequestData, r.Metadata
-		p.ArgsSubset = r.ArgsSubset
+		p.ArgsSubset, p.Plan = r.ArgsSubset, rec.Plan
+		if r.Program != "" {
+			p.ActionType = approval.ActionProgram
+		}
 		p.Agent = approval.Prose{Title: r.Title, Preview: r.Preview, Rationale: r.Rationale}
 	}
 	if o := rec.Outline; o != nil {
