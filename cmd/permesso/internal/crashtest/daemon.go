@@ -90,7 +90,7 @@ func (w *sim) boot() (d *daemon, err error) {
 	d.store.SetLog(&logFile{Log: d.log, w: w})
 	d.gate = &gate.Gate{
 		Store: &gateStore{Store: d.store, w: w}, Seal: w.config.key, Receipts: w.config.signer,
-		Grants: grantStore{w, d.store}, Executor: d, Audit: d.log, Config: func() (gate.Settings, gate.Policy) { return w, w }, Log: zerolog.Nop(), Now: w.clock, Inline: true,
+		Grants: grantStore{w, d.store}, Executor: d, Planner: planner{}, Audit: d.log, Config: func() (gate.Settings, gate.Policy) { return w, w }, Log: zerolog.Nop(), Now: w.clock, Inline: true,
 	}
 	d.gate.Accepted = func(k approval.Key) { w.accepted[k.ID] = true }
 	if w.flow.pauses() && w.config.Mutant != noPauseCheck {
@@ -235,11 +235,23 @@ func (d *daemon) settle() error {
 	return errors.Join(errs...)
 }
 
+// maxSteps is more than the journal is full in one flow.
+const maxSteps = 12
+
 // step steps a key, and once more after a checkpoint because the journal was full.
 func (d *daemon) step(k approval.Key) error {
 	retryAt, err := d.gate.Step(context.Background(), k)
-	if err == nil && !retryAt.IsZero() && retryAt.Sub(d.w.now) < 100*time.Millisecond {
-		_, err = d.gate.Step(context.Background(), k)
+	for range maxSteps {
+		if err != nil || retryAt.IsZero() || retryAt.Sub(d.w.now) >= 100*time.Millisecond {
+			break
+		}
+		if d.w.flow.script() != nil && retryAt.After(d.w.now) {
+			d.w.now = retryAt
+		}
+		retryAt, err = d.gate.Step(context.Background(), k)
+		if d.w.flow.script() == nil {
+			break
+		}
 	}
 	return err
 }
@@ -270,10 +282,10 @@ func (d *daemon) Run(ctx context.Context, job approval.Job) approval.Effect {
 	if err := d.effect(job); err != nil {
 		return approval.Effect{Error: err.Error()}
 	}
-	if job.Tool.Name == "fails" {
+	if job.Tool.Name == "fails" || d.w.flow.generated != nil && strings.Contains(string(job.Args), "!") {
 		return approval.Effect{Error: "Execution failed: boom"}
 	}
-	return approval.Effect{Result: approval.Raw(`{"done":true}`)}
+	return approval.Effect{Result: approval.Raw(`{"done":true,` + string(job.Args[1:]))}
 }
 
 // effect is the effect of a job: it cannot be undone. A killed process does nothing. A crash right before the effect

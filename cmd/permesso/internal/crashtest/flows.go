@@ -34,12 +34,13 @@ type flow struct {
 	Script []action            // in this order, one process at a time
 	Actors map[string][]action // concurrent, interleaved at every operation
 
-	actions string // as flows.txt has them
+	actions   string  // as flows.txt has them
+	generated *script // of a random program; nil: none
 }
 
 // passesRunBefore reports that RunBefore may pass in this flow.
 func (f *flow) passesRunBefore() bool {
-	return f.Name == "late" || strings.HasPrefix(f.Name, "deadline") || f.pauses() || f.has("prune")
+	return strings.HasSuffix(f.Name, "late") || strings.HasPrefix(f.Name, "deadline") || f.pauses() || f.has("prune")
 }
 
 // submits reports that requests come through Submit.
@@ -105,6 +106,8 @@ func parseAction(text string) action {
 		return agent(request(idA, tool, words))
 	case "ask-b":
 		return agent(request(idB, tool, words))
+	case "program":
+		return agent(programRequest(idA, what))
 	case "submit":
 		return submission(request(idA, tool, words))
 	case "interrupt": // KIND FOLDER ACTION

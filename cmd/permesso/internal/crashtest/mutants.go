@@ -161,6 +161,15 @@ func allMutants() []removed {
 		{mutant: noGrantFirst, first: "always"},
 		{mutant: noTask, first: "task"},
 		{mutant: noSyncTask, first: "task"},
+		{mutant: "the claim of a step, before its effect", first: "program", edits: []edit{
+			{"approval/gate/program_step.go", "\tif err := g.commitClaim(ctx, r); err != nil {\n", "\tif mutated(NAME) {\n\t\treturn nil\n\t}\n\tif err := g.commitClaim(ctx, r); err != nil {\n"},
+		}},
+		{mutant: "a step with a record does not run", first: "program", edits: []edit{
+			{"approval/gate/program_step.go", "\tif rec != nil {\n\t\tif rec.Step == nil", "\tif rec != nil && !mutated(NAME) {\n\t\tif rec.Step == nil"},
+		}},
+		{mutant: "a step that was claimed does not run again", first: "program", edits: []edit{
+			{"approval/gate/program_step.go", "\treturn r.rerun, err\n", "\treturn r.rerun || mutated(NAME), err\n"},
+		}},
 	}
 }
 
@@ -172,8 +181,9 @@ const sharedBlock mutant = "new block for each write"
 
 // helpers are files that the edited packages get.
 var helpers = map[string]string{
-	"ipc":         "package ipc\n" + mutatedSource,
-	"ipc/journal": "package journal\n" + mutatedSource,
+	"approval/gate": "package gate\n" + mutatedSource,
+	"ipc":           "package ipc\n" + mutatedSource,
+	"ipc/journal":   "package journal\n" + mutatedSource,
 	"security/audit": "package audit\n" + mutatedSource + `
 // appendLines appends the journal's lines from a number on to the first segment.
 func (c *completion) appendLines(from int64) error {

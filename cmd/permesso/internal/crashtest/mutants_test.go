@@ -33,7 +33,7 @@ var wantedMutant = flag.String("mutant", "", "the mutant of TestOneMutant")
 // a sample.
 func TestMutants(t *testing.T) {
 	all := allMutants()
-	require.Len(t, all, fromModel+6)
+	require.Len(t, all, fromModel+9)
 	edited := slices.DeleteFunc(slices.Clone(all), func(m removed) bool { return m.edits == nil })
 	binary := buildMutants(t, edited)
 	for _, m := range sampled(t, all) {

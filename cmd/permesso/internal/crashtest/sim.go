@@ -171,14 +171,14 @@ func (w *sim) clone(d *crashfs.Disk) *sim {
 
 // resetID forgets everything about an id.
 func (w *sim) resetID(id string) {
-	w.effects = slices.DeleteFunc(w.effects, func(e effect) bool { return e.id == id })
+	w.effects = slices.DeleteFunc(w.effects, func(e effect) bool { parent, _ := approval.CutStep(e.id); return parent == id })
 	w.acknowledged = slices.DeleteFunc(w.acknowledged, func(t acknowledged) bool { return t.id == id })
 	delete(w.approvedArgs, id)
 	delete(w.accepted, id)
 	delete(w.submitted, id)
 	delete(w.read, id)
 	delete(w.pruned, id)
-	delete(w.tasks, id)
+	maps.DeleteFunc(w.tasks, func(k string, _ serverTask) bool { parent, _ := approval.CutStep(k); return parent == id })
 }
 
 // hash is equal for simulations that differ only in file times.
@@ -198,13 +198,15 @@ func (w *sim) hashWith(d [16]byte) [3]uint64 {
 		b = append(append(b, t.id...), t.verdict...)
 	}
 	for i, id := range []string{idA, idB, idAfter, idOther} {
-		t, began := w.tasks[id]
-		b = fmt.Append(b, i, w.accepted[id], w.pruned[id], len(w.approvedArgs[id]), began, t)
+		b = fmt.Append(b, i, w.accepted[id], w.pruned[id], len(w.approvedArgs[id]))
 		for _, c := range w.approvedArgs[id] {
 			b = append(b, c...)
 		}
 		b = append(append(b, w.submitted[id]...), 0)
 		b = append(b, w.read[id]...)
+	}
+	for _, id := range sortedKeys(w.tasks) { // also of the steps of programs
+		b = fmt.Append(b, id, w.tasks[id])
 	}
 	for _, seq := range sortedKeys(w.committed) {
 		b = append(b, w.committed[seq]...)
@@ -230,7 +232,9 @@ func (w *sim) Workspace(name string) (approval.Workspace, bool) {
 func (*sim) Provers() facts.Provers { return nil }
 
 // ToolNames implements gate.Settings.
-func (*sim) ToolNames() []string { return []string{"again", "auto", "fails", "never", "run", taskTool} }
+func (*sim) ToolNames() []string {
+	return []string{"again", "auto", "fails", "never", readTool, "run", taskTool}
+}
 
 // Tool implements gate.Settings.
 func (w *sim) Tool(name string) (approval.Tool, bool) {
@@ -239,16 +243,33 @@ func (w *sim) Tool(name string) (approval.Tool, bool) {
 		return approval.Tool{Name: name, Handler: server, Args: map[string]approval.Argument{"text": {}}}, true
 	}
 	handler := approval.Handler{Kind: approval.HandlerCommand, Argv: []string{"/bin/" + name}, Idempotent: name == "again"}
-	return approval.Tool{Name: name, Handler: handler, Args: map[string]approval.Argument{"text": {}}}, slices.Contains(w.ToolNames(), name)
+	return approval.Tool{Name: name, Handler: handler, Reads: name == readTool, Args: map[string]approval.Argument{"text": {}}}, slices.Contains(w.ToolNames(), name)
 }
 
 // Judge implements gate.Policy.
 func (w *sim) Judge(f approval.Facts) approval.Ruling {
-	outcome, ok := map[string]approval.Outcome{"auto": approval.Allow, "never": approval.Deny}[f.Tool]
+	outcome, ok := map[string]approval.Outcome{"auto": approval.Allow, readTool: approval.Allow, "never": approval.Deny}[f.Tool]
 	if !ok {
 		outcome = approval.Ask
 	}
 	return approval.Ruling{Outcome: outcome, Rule: "by tool", Reasons: []approval.Reason{approval.Because("text", "text", "the tool says so")}}
+}
+
+// JudgeProgram implements gate.Policy.
+func (w *sim) JudgeProgram(steps []approval.Facts) (run approval.Ruling, each []approval.Ruling) {
+	run = approval.Ruling{Outcome: approval.Allow, Rule: "by tool"}
+	for _, f := range steps {
+		r := w.Judge(f)
+		if each = append(each, r); r.Outcome < run.Outcome {
+			run = r
+		}
+	}
+	return run, each
+}
+
+// OffersProgram offers nothing.
+func (*sim) OffersProgram(approval.Facts, []approval.Facts, approval.Ruling) []approval.Offer {
+	return nil
 }
 
 // Reserve reserves nothing: the promises do not cover consumption.
