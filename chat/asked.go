@@ -149,7 +149,13 @@ var topicDomains = map[topic][]string{
 // factsAnswer answers the topics from facts. ok is false if the facts are not
 // complete. Then claimed says that an unverified proof mentions a topic.
 func (r renderer) factsAnswer(about []topic) (text string, claimed, ok bool) {
+	if r.p.Plan != nil {
+		p := *r.p
+		p.Facts.Host = r.planEvidence()
+		r.p = &p
+	}
 	var of []facts.Domain
+	var none []string
 	if len(about) == 1 {
 		if text := r.wholeAnswer(about[0]); text != "" {
 			return text, false, true
@@ -170,22 +176,25 @@ func (r renderer) factsAnswer(about []topic) (text string, claimed, ok bool) {
 			found = true
 			of = append(of, d)
 		}
+		if never := r.neverAbout(t); !found && never != "" && !r.knows(t) {
+			none, found = append(none, Format(r.Program.Complete, "facts", never)), true
+		}
 		ok = ok && found
 	}
 	if !ok {
 		return "", claimed, false
 	}
-	return strings.Join(r.linesFor(of), "\n"), false, true
+	return strings.Join(append(r.linesFor(of), none...), "\n"), false, true
 }
 
 // wholeAnswer answers what the card itself says: "" if it does not.
 func (r renderer) wholeAnswer(about topic) string {
 	switch {
-	case about == aboutUndo && r.p.ToolName != "":
+	case about == aboutUndo && (r.p.ToolName != "" || r.p.Plan != nil):
 		return Format(r.ToolSays, "what", r.reversibility())
 	case slices.Contains([]topic{aboutWhere, aboutHosts, aboutPeople}, about) && r.p.Target != "" && !r.knows(about):
 		return Format(r.ToolSays, "what", r.target())
-	case about == aboutRun && r.p.ToolName == "":
+	case about == aboutRun && r.p.ToolName == "" && r.p.Plan == nil:
 		return r.Claimed
 	case about == aboutRun:
 		var lines []string

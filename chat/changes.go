@@ -73,6 +73,9 @@ func (d diff) compare() (lines []string) {
 	if a, b := d.before.p, d.after.p; a.ToolName != b.ToolName || a.ActionType != b.ActionType {
 		lines = append(lines, Format(d.after.OtherTool, "tool", d.before.tool()))
 	}
+	if d.before.p.Plan != nil && d.after.p.Plan != nil {
+		return append(lines, d.programs()...)
+	}
 	old, errOld := codec.Fields(d.before.p.RequestData)
 	now, errNow := codec.Fields(d.after.p.RequestData)
 	if errOld != nil || errNow != nil {
@@ -99,6 +102,21 @@ func (d diff) compare() (lines []string) {
 		lines = append(lines, Format(d.after.SameFields, "n", strconv.Itoa(same)))
 	}
 	return lines
+}
+
+// programs compares the sources and the calls of two programs.
+func (d diff) programs() (lines []string) {
+	source := func(r renderer) []string {
+		s := r.p.Plan.Source
+		return r.blockLines(s, r.secrets(s))
+	}
+	w := &d.after.Program
+	if d.before.p.Plan.Source == d.after.p.Plan.Source {
+		lines = append(lines, w.SameSource)
+	} else {
+		lines = append(append(lines, w.SourceChanged), d.lineDiff(source(d.before), source(d.after))...)
+	}
+	return append(append(lines, w.TraceChanged), d.lineDiff(d.before.traceLines(), d.after.traceLines())...)
 }
 
 // field is one argument as the card shows it.

@@ -66,6 +66,12 @@
 // agent's text stands behind a label or a bar, or in quotation marks, so that none looks
 // like a line of the gate. The signs ‹ and › are the gate's alone.
 //
+// The card of a program says what it would do, by tool, what it guarantees, and then every call
+// with its arguments. Calls of one form are one block: what differs in few of them stands first,
+// what is the same in all of them once, and any other argument with its values in the order of
+// the calls. A result that is not known yet stands between the signs ‹ and ›. The source is the
+// agent's text: a long one stands with the reasons why an approver is asked.
+//
 // Only a bounded token inside one value is masked, with its kind and length; see Redactor.
 // Any other secret is shown on this host, where Style.Local is set. For chat services and
 // email its value is withheld, and Card.Blocked says where the request can be approved.

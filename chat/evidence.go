@@ -18,6 +18,7 @@ type Source uint8
 const (
 	fromUnknown Source = iota // unknown, and shown as unknown
 	FromProver                // a prover that the operator trusts signed it for these bytes
+	FromPlan                  // checked over all calls of a program
 )
 
 // Known is one line of evidence, including its label. It is never the agent's
@@ -40,6 +41,9 @@ const (
 func (r renderer) evidence() []Known {
 	if r.p.Type == approval.TypeQuestion {
 		return nil
+	}
+	if r.p.Plan != nil {
+		return r.planFacts()
 	}
 	domains := facts.ByDomain(r.p.Facts)
 	short := r.p.RecurrenceCount >= shortFrom

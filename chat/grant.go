@@ -17,6 +17,7 @@ import (
 type grantMessages struct {
 	Tool, Target, Host, Path, Glob          string
 	Again, SameAs, Command, Action, AnyExec string
+	Program, SameProgram                    string
 	Client                                  string
 	Session, Always, SessionUntil, Until    string
 	Hidden, Rule                            string
@@ -130,6 +131,10 @@ func (r renderer) grantTerms(t *approval.Terms, again, id string) string {
 	switch {
 	case t.Form == grant.Tool:
 		form = r.Grants.Tool
+	case t.Form == approval.ActionProgram && again == r.Grants.SameAs:
+		form = r.Grants.SameProgram
+	case t.Form == approval.ActionProgram:
+		form = r.Grants.Program
 	case t.Form == grant.Again:
 		form = again
 	case t.Form == grant.Command:

@@ -352,7 +352,7 @@ func (t replier) confirm(a decide.Input, d *approval.Decision, w *approval.Store
 		text := Format(t.Approved, "what", what)
 		if held := t.style.ApprovedInPause(a.Key.Workspace, d); held != "" {
 			text += "\n" + held
-		} else if w == nil || w.Pending.ToolName != "" { // release-only: nothing starts on this host
+		} else if w == nil || w.Pending.ToolName != "" || w.Pending.Plan != nil { // release-only: nothing starts on this host
 			text += Format(t.RunBefore, "time", t.style.clock(d.RunBefore, d.DecidedAt))
 		}
 		return text + t.undoHint(d, w)

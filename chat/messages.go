@@ -144,6 +144,7 @@ type messages struct {
 	Secrets          map[string]string // what it read of secrets
 	Evidence         evidenceMessages
 	Values           valueMessages
+	Program          programMessages
 	Questions        questionWords
 	Replies          replyWords
 	CommandWords     map[string]phrases // by command

@@ -181,12 +181,15 @@ func (r renderer) why() []string {
 		ruling.Reasons = slices.DeleteFunc(slices.Clone(ruling.Reasons), func(x approval.Reason) bool { return x.Code == "dangerous_writes" })
 		return r.reasonTexts(outcomeReasons(ruling))
 	}
-	lines := r.reasonTexts(outcomeReasons(r.p.Ruling))
+	lines := r.stepReasons()
+	if len(lines) == 0 {
+		lines = r.reasonTexts(outcomeReasons(r.p.Ruling))
+	}
 	change := slices.DeleteFunc(slices.Clone(r.p.Ruling.Change), func(c approval.Reason) bool { return c.Code == "raise_autonomy" })
 	if len(change) > 0 {
 		lines = append(lines, r.ToChange+": "+r.joinReasons(change))
 	}
-	return slices.Concat(lines, r.impossibleCodes(), r.history())
+	return slices.Concat(lines, r.impossibleCodes(), r.history(), r.longSource())
 }
 
 // impossibleCodes says why 2 and 6 are not possible for this request. The menu

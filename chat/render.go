@@ -91,12 +91,14 @@ type renderer struct {
 	anySecret bool      // the text is nothing that a person consents to: see Redactor.Secrets
 	held      *[]string // collects the kinds of withheld secrets, if not nil
 	suspects  []string  // the domain names of which the warnings say what is unusual
+	step      bool      // p is a step of a program
+	opaque    []string  // its arguments whose values are not known yet
 	arrow     string    // in place of " -> " in the operator's summary; "": that
 }
 
 func (s Style) renderer(p *approval.Pending) renderer {
 	if s.Redact != nil {
-		s.Redact = s.Redact.For(p)
+		s.Redact = s.Redact.For(flat(p))
 	}
 	return renderer{Style: s, messages: catalog(s.Language), p: p}
 }
@@ -109,7 +111,7 @@ func (s Style) Card(p *approval.Pending) Card {
 	runs, withheld := r.runs()
 	c := Card{
 		Warnings: r.warnings(len(unusual)), Evidence: r.evidence(), Runs: runs, Changes: s.changes(p),
-		Prose: append(r.prose(), r.claims()...), Blocked: r.blocked(withheld), Foot: r.foot(), Why: r.why(), messages: r.messages,
+		Prose: slices.Concat(r.prose(), r.claims(), r.shortSource()), Blocked: r.blocked(withheld), Foot: r.foot(), Why: r.why(), messages: r.messages,
 	}
 	if p.Type == approval.TypeQuestion {
 		c.Question, c.Meta, c.Menu = r.questionLine(), r.OnlyAnswer, r.options()
@@ -158,7 +160,7 @@ func (r renderer) warnings(unusual int) (lines []string) {
 		}
 		lines = append(lines, Format(r.AnyPartOf, "names", strings.Join(names, ", ")))
 	}
-	return slices.Concat(lines, r.nameWarnings(unusual), r.lifted(), r.notAddresses(), r.flags())
+	return slices.Concat(lines, r.planWarnings(), r.nameWarnings(unusual), r.lifted(), r.notAddresses(), r.flags())
 }
 
 // blocked says why the card cannot be approved here, and where it can. withheld are the
@@ -304,6 +306,9 @@ func (r renderer) act(object string) string {
 // object is the summary and the size: of the object, if the tool declares it, else of the
 // arguments.
 func (r renderer) object() string {
+	if r.p.Plan != nil {
+		return r.effects()
+	}
 	n := int64(r.size())
 	if r.p.ObjectSize != nil {
 		n = *r.p.ObjectSize
@@ -382,6 +387,9 @@ func (r renderer) size() int {
 }
 
 func (r renderer) meta() string {
+	if r.p.Plan != nil {
+		return r.reversibility() + " | " + r.callCount()
+	}
 	if r.p.ToolName == "" {
 		return r.reversibility() + " | " + r.Claimed
 	}
@@ -437,7 +445,7 @@ func (r renderer) reversibility() string {
 // flags warns of text that is not what it looks like.
 func (r renderer) flags() []string {
 	p := r.p
-	texts := append([]string{p.Summary, stringsIn(p.RequestData), stringsIn(p.Proof), stringsIn(p.Metadata), p.Agent.Title, p.Agent.Preview, p.Agent.Rationale}, p.Options...)
+	texts := append([]string{p.Summary, stringsIn(flat(p).RequestData), stringsIn(p.Proof), stringsIn(p.Metadata), p.Agent.Title, p.Agent.Preview, p.Agent.Rationale}, p.Options...)
 	for _, v := range p.Verb {
 		texts = append(texts, v)
 	}
@@ -495,7 +503,7 @@ func (r renderer) prose() []string {
 	switch {
 	case r.p.Type == approval.TypeQuestion:
 		title = "" // shown as the question
-	case r.p.ToolName != "":
+	case r.p.ToolName != "" || r.p.Plan != nil:
 	case clip(preview, maxValue) == preview && preview != "":
 		preview = "" // shown as the object
 	case preview == "" && clip(title, maxValue) == title:

@@ -15,7 +15,7 @@ func (s Style) Masked(p *approval.Pending) (kinds []string) {
 	}
 	s.Reveal, s.Local = false, true
 	r := s.renderer(p)
-	for _, text := range maskable(p) {
+	for _, text := range maskable(flat(p)) {
 		for piece, secret := range pieces(text, r.secrets(text)) {
 			if secret != nil && piece != "" {
 				kinds = append(kinds, secret.Kind)

@@ -31,6 +31,9 @@ func (r renderer) runs() (lines []Line, withheld []string) {
 }
 
 func (r renderer) allRuns() []Line {
+	if r.p.Plan != nil {
+		return r.trace()
+	}
 	fields, err := codec.Fields(r.p.RequestData)
 	if err != nil {
 		return []Line{{LineWarn, Format(r.Unreadable, "raw", r.text(string(r.p.RequestData)))}}
@@ -40,7 +43,10 @@ func (r renderer) allRuns() []Line {
 	for _, f := range fields {
 		if !v.inline[f.Name] && !v.isReplaced(f, fields) {
 			typed := r.typed(f.Name, r.argument(f), f.Value)
-			lines = append(lines, slices.DeleteFunc(typed, r.isLifted(f))...)
+			if !r.step { // a program may have more of them than its warnings
+				typed = slices.DeleteFunc(typed, r.isLifted(f))
+			}
+			lines = append(lines, typed...)
 		}
 	}
 	if len(lines) == 0 && r.p.Type != approval.TypeQuestion {
@@ -59,20 +65,30 @@ func (r renderer) isLifted(f codec.Field) func(Line) bool {
 // lifted are the warnings about values: those lines, and how many recipients are outsiders
 // unless the summary says so.
 func (r renderer) lifted() (lines []string) {
-	fields, _ := codec.Fields(r.p.RequestData) // on an error there are none
-	for _, f := range fields {
-		switch a := r.argument(f); a.Type {
-		case facts.TypeCommand:
-			for _, l := range r.typed(f.Name, a, f.Value) {
-				if r.isLifted(f)(l) {
-					lines = append(lines, l.Text)
+	people := map[string][]approval.Raw{}
+	var names, links []string
+	for _, c := range r.calls() {
+		fields, _ := codec.Fields(c.p.RequestData) // on an error there are none
+		for _, f := range fields {
+			switch a := c.argument(f); a.Type {
+			case facts.TypeCommand:
+				for _, l := range c.typed(f.Name, a, f.Value) {
+					if c.isLifted(f)(l) {
+						lines = append(lines, l.Text)
+					}
+				}
+			case facts.TypeRecipients:
+				if !r.isSummed(f) {
+					names, people[f.Name] = append(names, f.Name), append(people[f.Name], f.Value)
 				}
 			}
-		case facts.TypeRecipients:
-			lines = append(lines, nonEmpty(r.outsiders(f))...)
 		}
+		links = append(links, c.links()...)
 	}
-	return append(lines, r.links()...)
+	for _, name := range distinct(names) {
+		lines = append(lines, nonEmpty(r.outsiders(name, people[name]))...)
+	}
+	return r.few(append(lines, links...))
 }
 
 // links says which paths lead to another place on this machine.
@@ -87,19 +103,28 @@ func (r renderer) links() (lines []string) {
 	return lines
 }
 
-// outsiders says how many recipients are outsiders, "" if none is or the summary says it.
-func (r renderer) outsiders(f codec.Field) string {
-	if slices.ContainsFunc(r.p.SummaryParts, func(p approval.Part) bool { return p.Arg == f.Name }) {
-		return ""
+// isSummed reports whether the summary says how many recipients are outsiders.
+func (r renderer) isSummed(f codec.Field) bool {
+	return slices.ContainsFunc(r.p.SummaryParts, func(p approval.Part) bool { return p.Arg == f.Name })
+}
+
+// outsiders says how many recipients in the values of an argument are outsiders, "" if none is.
+func (r renderer) outsiders(name string, values []approval.Raw) string {
+	t := typedValue{renderer: r, name: name}
+	var all []facts.Recipient
+	for _, v := range values {
+		texts, _, _ := textsOf(v)
+		for _, one := range recipientsIn(texts) {
+			if r.p.Plan == nil || !slices.Contains(all, one) { // several steps may have the same
+				all = append(all, one)
+			}
+		}
 	}
-	t := typedValue{renderer: r, name: f.Name}
-	texts, _, _ := textsOf(f.Value)
-	all := recipientsIn(texts)
 	groups := t.groups(all)
 	if !slices.ContainsFunc(groups, func(g group) bool { return g.outside }) {
 		return ""
 	}
-	return "⚠ " + r.name(f.Name) + ": " + t.people(len(all), groups)
+	return "⚠ " + r.name(name) + ": " + t.people(len(all), groups)
 }
 
 // argument is the type of a field. What the tool does not declare is shown as it is.

@@ -132,6 +132,8 @@ func (s Style) Headline(p *approval.Pending) string {
 	switch {
 	case p.Type == approval.TypeQuestion:
 		return object + from
+	case p.Plan != nil:
+		return object + "?" + from
 	case p.ToolName == "":
 		return r.wants() + " " + object + from
 	}

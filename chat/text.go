@@ -195,6 +195,9 @@ func (r renderer) brief() string {
 	if p.Type == approval.TypeQuestion {
 		return `"` + r.clippedIn(p.Agent.Title, maxValue, inQuote) + `"`
 	}
+	if p.Plan != nil {
+		return r.effects()
+	}
 	if s := r.summaryText(maxValue); s != "" {
 		return s
 	}

@@ -103,14 +103,16 @@ func written(p facts.Place) string { return cmp.Or(p.Written, p.Host) }
 
 // unusualNames are the different domain names among the values that have flags.
 func (r renderer) unusualNames() (names []string) {
-	fields, _ := codec.Fields(r.p.RequestData) // on an error there are none
 	seen := map[string]bool{"": true}
-	for _, f := range fields {
-		for _, name := range r.namesIn(f) {
-			if !seen[name] && len(r.nameFlags(facts.HostPlace(name))) > 0 {
-				names = append(names, name)
+	for _, c := range r.calls() {
+		fields, _ := codec.Fields(c.p.RequestData) // on an error there are none
+		for _, f := range fields {
+			for _, name := range c.namesIn(f) {
+				if !seen[name] && len(r.nameFlags(facts.HostPlace(name))) > 0 {
+					names = append(names, name)
+				}
+				seen[name] = true
 			}
-			seen[name] = true
 		}
 	}
 	return names
@@ -357,6 +359,12 @@ func (t typedValue) repeated(all []facts.Recipient) (lines []Line) {
 // notAddresses are the warnings about recipients that are no mail addresses. In a chat they
 // need not be.
 func (r renderer) notAddresses() (lines []string) {
+	if r.p.Plan != nil {
+		for _, c := range r.calls() {
+			lines = append(lines, c.notAddresses()...)
+		}
+		return r.few(lines)
+	}
 	fields, _ := codec.Fields(r.p.RequestData) // on an error there are none
 	for _, f := range fields {
 		t := typedValue{renderer: r, name: f.Name}

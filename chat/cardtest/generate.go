@@ -20,6 +20,7 @@ type request struct {
 	raw    string // data, as the agent wrote it
 	prose  approval.Prose
 	before *approval.FileBefore
+	steps  int // of a program with this call; 0: no program
 }
 
 // generator makes hostile requests.
@@ -63,7 +64,7 @@ func (g generator) request() request {
 	}
 	r := request{tool: t, data: data}
 	g.relate(&r)
-	switch g.IntN(6) {
+	switch g.IntN(7) {
 	case 0, 1:
 		r.tool.Handler = g.command(data)
 	case 2, 3:
@@ -72,6 +73,12 @@ func (g generator) request() request {
 		r.tool.Handler.Kind = approval.HandlerNone
 		if g.IntN(3) > 0 {
 			r.tool.Handler = g.mcp()
+		}
+	case 5:
+		r.tool.Handler.Kind, r.steps, r.before = approval.HandlerNone, 1+g.IntN(3), nil
+		for name, a := range t.Args {
+			a.Writes = "" // a program's files are not compared
+			t.Args[name] = a
 		}
 	default:
 		for i := range data.names {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/permesso-dev/permesso/approval"
+	"github.com/permesso-dev/permesso/approval/codec"
 	"github.com/permesso-dev/permesso/approval/facts"
 	"github.com/permesso-dev/permesso/approval/grant"
 )
@@ -26,9 +27,9 @@ type kind struct {
 
 // Kinds are requests of each kind: a mail to 12 people, a shell pipeline, an edit of a
 // file, a payment, a post, a release-only command, a question, nested JSON, a text of
-// 50 KiB, and a subagent's call that takes another command. Ids and times are the same in every call.
+// 50 KiB, a subagent's call that takes another command, and a program of 14 calls. Ids and times are the same in every call.
 func Kinds() (all []Kind) {
-	for i, k := range []kind{mail(), shell(), edit(), payment(), post(), release(), question(), nested(), long(), call()} {
+	for i, k := range []kind{mail(), shell(), edit(), payment(), post(), release(), question(), nested(), long(), call(), program()} {
 		k.request.RequestID = fmt.Sprintf("%x7f3b2c1d4e5f6a7", i+1)
 		all = append(all, Kind{k.name, k.pending()})
 	}
@@ -83,6 +84,7 @@ var remembered = map[string]approval.Terms{
 	"release": {Form: grant.Again, Digest: "96245d729fddd3939064dc6d4eedab4eaa1cfe6696ad1d72a091010a736c3c41"},
 	"json":    {Form: grant.Target, TargetKind: "host", Target: "https://api.example.org"},
 	"long":    {Form: grant.Target, TargetKind: "exact", Target: "handbook/foxes.md"},
+	"program": {Form: approval.ActionProgram, Digest: "5e"},
 }
 
 // offers are what the engine offers for p, of a client for which a figure exists.
@@ -252,5 +254,51 @@ func call() kind {
 		Handler: approval.Handler{Kind: approval.HandlerAgent},
 	}, approval.Request{RequestData: approval.Raw(`{"command":"npm test","cwd":"/home/ann/app"}`)}, func(p *approval.Pending) {
 		p.Editable, p.Subagent = "command", "code-reviewer"
+	}}
+}
+
+func program() kind {
+	const source = `def main():
+    people = ["ann", "bob", "carla", "dan", "eva", "fay", "gus", "hugo", "ida", "max", "nina", "olga"]
+    for name in people:
+        tools.send_mail(to = name + "@example.org", subject = "Board meeting", body = BODY)
+    tools.write_file(path = "/srv/board/invited.txt", content = ", ".join(people) + "\n")
+    tools.write_file(path = "/srv/board/log.txt", content = "The board was invited.\n")
+
+BODY = "Dear all,\n\nthe board meets on Thursday at 10:00, room 2.\n\nAnn"
+guarantee(at_most(tools.send_mail, 12), unique(tools.send_mail, "to"), only_under("path", "/srv/board"))
+`
+	return kind{"program", approval.Tool{}, approval.Request{
+		ActionType: approval.ActionProgram, RequestData: approval.Raw(`{}`), Rationale: "You asked me to invite the board.",
+	}, func(p *approval.Pending) {
+		var steps []approval.Step
+		step := func(t approval.Tool, line int, args ...string) {
+			var fields []codec.Field
+			for i := 0; i < len(args); i += 2 {
+				fields = append(fields, codec.Field{Name: args[i], Value: codec.Quote(args[i+1])})
+			}
+			steps = append(steps, approval.Step{
+				Call: approval.Call{Tool: t.Name, Data: codec.Object(fields), Line: line}, ToolSHA256: t.SHA256(), Declared: t.Args,
+				Capability: t.Capability, Reversibility: t.Reversibility, Ruling: approval.Ruling{Outcome: approval.Ask, Rule: "table", Reasons: []approval.Reason{
+					approval.Because("table_ask", "capability", t.Capability, "level", "supervised"),
+				}},
+			})
+		}
+		people := strings.Fields("ann bob carla dan eva fay gus hugo ida max nina olga")
+		for _, name := range people {
+			step(mail().tool, 4, "body", "Dear all,\n\nthe board meets on Thursday at 10:00, room 2.\n\nAnn", "subject", "Board meeting", "to", name+"@example.org")
+		}
+		step(edit().tool, 5, "content", strings.Join(people, ", ")+"\n", "path", "/srv/board/invited.txt")
+		step(edit().tool, 6, "content", "The board was invited.\n", "path", "/srv/board/log.txt")
+		proved := func(g approval.Guarantee) approval.Guarantee {
+			g.Line, g.State = 9, approval.GuaranteeProved
+			return g
+		}
+		p.Runs, p.Ruling.Reasons = approval.Runs{Kind: approval.HandlerProgram}, steps[0].Ruling.Reasons
+		p.Plan = &approval.Plan{Source: source, Steps: steps, Guarantees: []approval.Guarantee{
+			proved(approval.Guarantee{Kind: approval.GuaranteeAtMost, Tool: "send_mail", Max: 12}),
+			proved(approval.Guarantee{Kind: approval.GuaranteeUnique, Tool: "send_mail", Arg: "to"}),
+			proved(approval.Guarantee{Kind: approval.GuaranteeOnlyUnder, Arg: "path", Values: []string{"/srv/board"}}),
+		}}
 	}}
 }

@@ -22,5 +22,5 @@ func TestKinds(t *testing.T) {
 		}
 		ids[k.Pending.ShortID] = true
 	}
-	require.Len(t, ids, 10)
+	require.Len(t, ids, 11)
 }

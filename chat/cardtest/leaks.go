@@ -85,6 +85,10 @@ func inArgument(typ, form, secret string) (all []Secretive) {
 					q := *p
 					q.OwnDomains = own
 					all = append(all, secretive(fmt.Sprintf("%s %q in a %s", typ, form, t.Handler.Kind), &q, secret))
+					for steps := range 3 {
+						program := programOf(&q, steps+1, "def main():\n    tools.x(v = '"+secret+"')\n")
+						all = append(all, secretive(fmt.Sprintf("%s %q in a program", typ, form), program, secret))
+					}
 				}
 			}
 		}
@@ -155,6 +159,9 @@ func Texts(s chat.Style, p *approval.Pending) map[string]string {
 	cut, _ := c.Text(500)
 	said := p.Agent
 	failed := strings.Join(append([]string{p.Summary, p.Target, string(p.RequestData), said.Title, said.Preview, said.Rationale}, p.Options...), " ")
+	if p.Plan != nil {
+		failed += " " + p.Plan.Source + " " + string(p.Plan.Steps[0].Data)
+	}
 	response := approval.Response{Version: approval.Version, RequestID: p.RequestID, Status: approval.StatusFailed, Error: &failed}
 	raw, err := response.Encode()
 	if err != nil {

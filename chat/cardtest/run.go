@@ -326,5 +326,24 @@ func pending(r request) (p *approval.Pending, ok bool) {
 	p.ToolSHA256 = r.tool.SHA256()
 	p.Runs, why = facts.Fill(r.tool, q.RequestData)
 	p.Offers = offers(p)
+	if r.steps > 0 {
+		p = programOf(p, r.steps, "def main():\n    pass\n")
+	}
 	return p, why.IsZero()
+}
+
+// programOf is a program that makes the call of p: once, twice, or between two others.
+func programOf(p *approval.Pending, steps int, source string) *approval.Pending {
+	q := *p
+	q.ToolName, q.ToolSHA256, q.Capability, q.Target, q.Summary, q.SummaryParts, q.Verb = "", "", "", "", "", nil, nil
+	q.ActionType, q.RequestData, q.Facts, q.Runs = approval.ActionProgram, approval.Raw("{}"), approval.Evidence{}, approval.Runs{Kind: approval.HandlerProgram}
+	call := approval.Step{
+		Call: approval.Call{Tool: p.ToolName, Data: p.RequestData}, ToolSHA256: p.ToolSHA256, Declared: p.Runs.Args, Capability: p.Capability,
+		Target: p.Target, Reversibility: p.Reversibility, Ruling: p.Ruling,
+	}
+	other := call
+	other.Tool, other.Data, other.Declared = "look", approval.Raw(`{"what":"it"}`), map[string]approval.Argument{"what": {Type: facts.TypeText}}
+	q.Plan = &approval.Plan{Source: source, Steps: [][]approval.Step{{call}, {call, call}, {other, call, other}}[steps-1]}
+	q.Offers = offersOf(&q, approval.Terms{Form: approval.ActionProgram, Digest: q.Plan.SHA256()})
+	return &q
 }

@@ -88,7 +88,7 @@ func (s *session) feedWhat(k approval.Key, rec *approval.Record, language string
 	}
 	style := s.Style(language)
 	what, target := style.Brief(p), Truncate(style.OneLine(p, p.Target), maxLineLength)
-	if words := cmp.Or(p.Agent.Preview, p.Agent.Title); p.ToolName == "" && words != "" {
+	if words := cmp.Or(p.Agent.Preview, p.Agent.Title); p.ToolName == "" && p.Plan == nil && words != "" {
 		what = chat.Quote(Truncate(style.Redacted(p, words), maxLineLength)) // the agent's
 	}
 	if !strings.Contains(what, target) {

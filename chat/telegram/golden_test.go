@@ -51,7 +51,7 @@ func TestGoldenMessages(t *testing.T) {
 func TestPreviewOfKinds(t *testing.T) {
 	objects := map[string]string{
 		"mail": `"Bo`, "shell": `"cu`, "edit": "/sr", "payment": "125", "post": `"Me`, "question": `"Wh`,
-		"json": `"ni`, "long": "han", "release": `"gi`, "call": "npm",
+		"json": `"ni`, "long": "han", "release": `"gi`, "call": "npm", "program": "12",
 	}
 	for _, k := range cardtest.Kinds() {
 		for _, language := range []string{"en", "it"} {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/chat"
@@ -46,9 +47,12 @@ func withoutSign(head string) string {
 	return strings.TrimLeftFunc(head, func(r rune) bool { return !unicode.IsLetter(r) })
 }
 
-// sourceClass is the CSS class of evidence by its source.
-func sourceClass(s chat.Source) string {
-	if s == chat.FromProver {
+// sourceClass is the CSS class of evidence by its source. What a plan says begins with its own mark.
+func sourceClass(k chat.Known) string {
+	switch mark, _ := utf8.DecodeRuneInString(k.Text); {
+	case strings.ContainsRune("✓✗?", mark):
+		return "marked"
+	case k.From == chat.FromProver:
 		return "prover"
 	}
 	return "unknown"
