@@ -169,6 +169,9 @@ func (f Files) Ask(_ context.Context, r approval.Request) (Submitted, error) {
 
 // submitted describes r, to check its end.
 func submitted(r *approval.Request, id string) Submitted {
+	if r.Program != "" {
+		return Submitted{ID: id, ProgramSHA256: approval.Digest([]byte(r.Program))}
+	}
 	return Submitted{ID: id, ArgsSHA256: approval.Digest(arguments(r)), Tool: r.ToolName}
 }
 

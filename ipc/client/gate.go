@@ -34,6 +34,7 @@ type Submitted struct {
 	RequestSHA256 string `json:"request_sha256"` // of the bytes in the folder
 	ArgsSHA256    string `json:"args_sha256"`    // of request_data
 	Tool          string `json:"tool"`
+	ProgramSHA256 string `json:"program_sha256,omitzero"` // of a program; its arguments are not checked
 }
 
 // View is what is known of a request at a time. In a folder that is only its end, and whether it was taken.

@@ -525,7 +525,7 @@ func (v *view) checkMatches(a Submitted) error {
 		return nil
 	}
 	lines := receiptLines(*v.Receipt)
-	if lines["request_id"] != a.ID || a.ArgsSHA256 != "" && (lines["args_sha256"] != a.ArgsSHA256 || lines["tool"] != quoted(a.Tool)) {
+	if lines["request_id"] != a.ID || lines["program_sha256"] != a.ProgramSHA256 && a.ProgramSHA256+a.ArgsSHA256 != "" || a.ArgsSHA256 != "" && (lines["args_sha256"] != a.ArgsSHA256 || lines["tool"] != quoted(a.Tool)) {
 		return fmt.Errorf("%w: the receipt is for another request", ErrIDConflict)
 	}
 	return nil

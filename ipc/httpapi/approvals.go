@@ -52,6 +52,8 @@ type CreateRequest struct {
 	Type         string   `json:"type,omitempty" enum:"action,question" doc:"The default is action."`
 	ActionType   string   `json:"action_type,omitempty" maxLength:"71" doc:"exec_cmd, http_request, write_file, send_message or custom:NAME. Required without tool_name, unless it is a question."`
 	ToolName     string   `json:"tool_name,omitempty" maxLength:"64" doc:"A tool that the operator has configured. Without one nothing runs on the host, and the client gets only a receipt."`
+	Program      string   `json:"program,omitempty" maxLength:"65536" doc:"A program in Starlark over the workspace's tools, instead of tool_name and action_type."`
+	Continues    string   `json:"continues,omitempty" pattern:"^(appr_)?([0-9a-f]{16,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$" doc:"With program: the approval whose program goes on here."`
 	Execution    string   `json:"execution,omitempty" enum:"agent" doc:"The client itself executes the call if it is approved, so that no table needs to name the tool."`
 	Editable     string   `json:"editable,omitempty" maxLength:"200" doc:"With execution: a text in request_data. The client takes code 7 for it: it asks anew with the approver's text."`
 	Subagent     string   `json:"subagent,omitempty" maxLength:"64" doc:"With execution: which helper of the agent asks. Grants do not count for it."`
@@ -178,7 +180,7 @@ func (w *CreateRequest) submission() (*service.Submission, *Problem) {
 	sub := &service.Submission{Channel: w.Channel, Request: approval.Request{
 		Type: w.Type, ToolName: w.ToolName, ActionType: w.ActionType, SessionID: w.SessionID,
 		Title: w.Title, Preview: w.Preview, Rationale: w.Rationale, Options: w.Options,
-		RequestData: w.RequestData.Value, ArgsSubset: w.ArgsSubset, Execution: w.Execution, Editable: w.Editable, Subagent: w.Subagent, Metadata: w.Metadata.Value, Proof: w.Proof.Value, Resubmits: strings.TrimPrefix(w.Resubmits, idPrefix),
+		RequestData: w.RequestData.Value, ArgsSubset: w.ArgsSubset, Execution: w.Execution, Editable: w.Editable, Subagent: w.Subagent, Program: w.Program, Continues: bareID(w.Continues), Metadata: w.Metadata.Value, Proof: w.Proof.Value, Resubmits: strings.TrimPrefix(w.Resubmits, idPrefix),
 	}}
 	if w.ExpiresInSec != nil {
 		sub.Request.ExpiresInSec = *w.ExpiresInSec

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/permesso-dev/permesso/approval"
 	"github.com/permesso-dev/permesso/approval/apikey"
 	"github.com/permesso-dev/permesso/approval/event"
 )
@@ -114,7 +115,7 @@ func (st *stream) run(ctx context.Context) error {
 func (st *stream) catchUp() error {
 	return st.Feed.Since(st.at, func(e event.Entry) error {
 		st.at = e.Seq
-		if e.Workspace != st.key.Workspace || e.RequestID == "" || !st.clientOf(st.key).Sees(e.ClientID) {
+		if _, step := approval.CutStep(e.RequestID); e.Workspace != st.key.Workspace || e.RequestID == "" || step > 0 || !st.clientOf(st.key).Sees(e.ClientID) {
 			return nil
 		}
 		if !st.stillValid(st.key) {

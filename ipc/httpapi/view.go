@@ -151,6 +151,9 @@ func (a *Approval) setOrigin(k approval.Key, p *approval.Pending, request approv
 	if q, err := approval.ParseHostRequest(request, k.ID); err == nil {
 		a.SessionID, a.ActionType, a.ToolName = nonEmpty(q.SessionID), nonEmpty(q.ActionType), nonEmpty(q.ToolName)
 		a.Metadata = anything(q.Metadata)
+		if q.Program != "" {
+			a.ActionType = new(approval.ActionProgram)
+		}
 	}
 	if r != nil {
 		a.AllowRuleApplied = nonEmpty(r.Grant)

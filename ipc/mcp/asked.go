@@ -257,7 +257,7 @@ func (b *Book) open(name string, sole bool) (*asked, error) {
 
 // answer is the answer to a caller, which says nothing yet.
 func (a *asked) answer() *Answer {
-	return &Answer{ID: a.sent.ID, Tool: a.sent.Tool, name: a.name, book: a.book}
+	return &Answer{ID: a.sent.ID, Tool: a.sent.Tool, program: a.sent.ProgramSHA256 != "", name: a.name, book: a.book}
 }
 
 func (a *asked) close() { _ = a.file.Close() }

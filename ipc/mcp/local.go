@@ -29,7 +29,11 @@ func (l Local) Ask(ctx context.Context, r approval.Request) (client.Submitted, e
 	if errors.Is(err, approval.ErrMalformed) {
 		err = errors.Join(client.ErrInvalid, err)
 	}
-	return client.Submitted{ID: k.ID, Tool: r.ToolName}, err
+	asked := client.Submitted{ID: k.ID, Tool: r.ToolName}
+	if r.Program != "" {
+		asked.ProgramSHA256 = approval.Digest([]byte(r.Program))
+	}
+	return asked, err
 }
 
 // Await implements client.Client.

@@ -76,7 +76,7 @@ func outcomeOf(a *Answer) outcome {
 	if o.Approved && r.Execution == approval.ExecutionAgent {
 		o.Approved, o.Error = false, "nothing has run: "+a.Tool+" is a tool that the agent itself executes, not the host. Call that tool itself; that call is judged anew"
 	}
-	if r.Execution == approval.ExecutionAgent || a.Tool == "" {
+	if r.Execution == approval.ExecutionAgent || a.Tool == "" && !a.program {
 		o.Result = nil // it is empty
 	}
 	return o
@@ -115,10 +115,13 @@ func (s *Server) end(a *Answer) (*result, error) {
 		text = refusal(a)
 	case !o.Approved:
 		text += ", but " + o.Error
-	case a.Tool == "":
+	case a.Tool == "" && !a.program:
 		text += ". Nothing has run: do it yourself now, once and as it was asked"
 	case o.Result != nil:
 		text += ". Result: " + string(o.Result)
+	}
+	if client.ResultOf(a.Ended).Main == client.MainNeeds && a.program {
+		text += ". The program goes on after this: call run_program again with the same program, and continues " + a.ID
 	}
 	r, err := textResult(text, o)
 	if err != nil {

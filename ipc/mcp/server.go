@@ -36,7 +36,7 @@ const (
 	tasksName    = "io.modelcontextprotocol/tasks"
 	maxMessage   = 16 << 20 // bytes
 	keepList     = 5 * time.Minute
-	instructions = "permesso is an approval gate. execute_approved has the host execute a tool after a person or a rule has approved it; " +
+	instructions = "permesso is an approval gate. execute_approved has the host execute a tool after a person or a rule has approved it, run_program a whole program of such calls; " +
 		"request_approval asks about what you do yourself. A person may take long: if a call returns before there is a decision, make the same call again."
 )
 

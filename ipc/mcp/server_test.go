@@ -219,10 +219,13 @@ func TestWrongArguments(t *testing.T) {
 			tool, want string
 			args       map[string]any
 		}{
-			{"execute_approved", "tool_name or action_type is required", map[string]any{"arguments": map[string]any{}}},
+			{"execute_approved", "tool_name, action_type or program is required", map[string]any{"arguments": map[string]any{}}},
 			{"execute_approved", "unknown", map[string]any{"tool": "x", "arguments": map[string]any{}, "by": "ann"}},
 			{"execute_approved", "tool_name must be", map[string]any{"tool": "x\u202e", "arguments": map[string]any{}}},
 			{"request_approval", "action_type must be", map[string]any{"action": "pay", "arguments": map[string]any{}}},
+			{"run_program", "action_type or program is required", map[string]any{"program": ""}},
+			{"run_program", "continues must be", map[string]any{"program": "def main(): pass", "continues": "../../etc"}},
+			{"run_program", "unknown", map[string]any{"program": "def main(): pass", "tools": []string{"x"}}},
 			{"wait_for_approval", "no such request", map[string]any{"request_id": "../../etc"}},
 			{"cancel_request", "no such request", map[string]any{}},
 			{"ask_user", "", map[string]any{"question": ""}},

@@ -33,7 +33,7 @@ const outcomeSchema = `{"type":"object","properties":{
 "request_id":{"type":"string"},
 "status":{"type":"string","description":"pending; or how it ended: approved, auto_approved, answered, denied, auto_rejected, expired, cancelled, request_more, overridden, failed, interrupted, malformed"},
 "approved":{"type":"boolean","description":"Only true permits what was asked."},
-"result":{"description":"Of the host tool."},
+"result":{"description":"Of the host tool, or of the program."},
 "error":{"type":"string"},
 "by":{"type":"string","description":"Who has decided."},
 "note":{"type":"string","description":"The person's, for you."},
@@ -84,6 +84,13 @@ func tools() []tool {
 				`"arguments":{"type":"object","description":"All that matters of it. The person sees each of them."},`+prose), output: outcomeSchema, run: requestApproval,
 		},
 		{
+			name: "run_program", title: "Run a program after approval",
+			does: "Asks for the approval of a program that calls tools of the host, waits for it, and returns the outcome of each call. The person sees all calls before one runs. " +
+				"If result.main is needs, the program looks at a result that it has by now: call again with the same program and continues, the request_id of this call.",
+			input: object(`"program"`, `"program":{"type":"string","maxLength":65536,"description":"In Starlark, a small Python without while, recursion, imports and try: def main(): …, which calls tools.NAME(argument = value). guarantee(at_most(tools.NAME, 3)) at the top promises what the person wants to know."},`+
+				`"continues":{"type":"string","description":"The request_id of the part before."},`+prose), output: outcomeSchema, run: runProgram,
+		},
+		{
 			name: "wait_for_approval", title: "Wait for a request", does: "Waits until a request has ended.",
 			input: object(`"request_id"`, anID), output: outcomeSchema, readOnly: true, run: waitForApproval,
 		},
@@ -103,6 +110,8 @@ type asks struct {
 	Options   []string     `json:"options"`
 	ID        string       `json:"request_id"`
 	Reason    string       `json:"reason"`
+	Program   string       `json:"program"`
+	Continues string       `json:"continues"`
 
 	// Of permission_prompt.
 	ToolName string       `json:"tool_name"`
@@ -113,8 +122,8 @@ type asks struct {
 // request is what a tool asks, with the prose of the agent.
 func (s *Server) request(c *call, a asks) (approval.Request, error) {
 	r := approval.Request{
-		ToolName: a.Tool, ActionType: a.Action, RequestData: a.Arguments, Title: a.Title, Rationale: a.Rationale,
-		SessionID: s.Session, Metadata: c.metadata(),
+		ToolName: a.Tool, ActionType: a.Action, RequestData: a.Arguments, Program: a.Program, Continues: plainID(a.Continues),
+		Title: a.Title, Rationale: a.Rationale, SessionID: s.Session, Metadata: c.metadata(),
 	}
 	if a.Expires != nil {
 		if r.ExpiresInSec = *a.Expires; r.ExpiresInSec < 1 {
@@ -155,6 +164,18 @@ func requestApproval(ctx context.Context, s *Server, c *call, a asks) (*result, 
 		return nil, err
 	}
 	return s.pendingOr(answer)
+}
+
+func runProgram(ctx context.Context, s *Server, c *call, a asks) (*result, error) {
+	act, err := action("run_program", a.Program, plainID(a.Continues))
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.request(c, a)
+	if err != nil {
+		return nil, err
+	}
+	return s.ask(ctx, c, Call{Action: act, Request: r})
 }
 
 func waitForApproval(ctx context.Context, s *Server, c *call, a asks) (*result, error) {

@@ -72,6 +72,7 @@ type Answer struct {
 	Text  string             // why there is no end yet
 
 	Offered bool // Call.Waits has returned true
+	program bool // it asks for a program
 
 	// Of an approved Call.Run. The caller executes it, once, and says with Finish how that ended.
 	Run    bool
@@ -267,7 +268,9 @@ func (w *Waiter) submit(ctx context.Context, c Call, a *asked, fresh bool) error
 	if err := codec.Decode(a.Request, &r); err != nil {
 		return err
 	}
-	r.RequestID = a.Key
+	if r.RequestID = a.Key; r.Continues != "" {
+		r.RequestID = approval.ContinuationID(r.Continues)
+	}
 	sent, err := w.Gate.Ask(ctx, r)
 	switch {
 	case errors.Is(err, client.ErrNoFolder):

@@ -102,6 +102,9 @@ func (s *Service) Submit(ctx context.Context, c *Client, w *Submission) (k appro
 		defer cancel()
 	}
 	k = c.key(newID(c, w.IdempotencyKey))
+	if w.Request.Continues != "" {
+		k.ID, from.Fresh = approval.ContinuationID(w.Request.Continues), false
+	}
 	w.Request.RequestID = k.ID
 	b, err := w.Request.Encode()
 	if err != nil {

@@ -35,6 +35,14 @@ async function runScenario(s) {
   switch (s.do) {
     case 'request':
       return resultOf(await gate.request(tool, data, { ...more, timeoutMs }))
+    case 'run': {
+      const { program: source, ...rest } = more
+      const program = await gate.run(source, { ...rest, timeoutMs })
+      const end = program.decisions.at(-1)
+      assert.deepEqual(program.steps, end.result?.steps ?? [])
+      assert.equal(program.undo, null)
+      return { parts: program.decisions.length, same: program.approved, ...resultOf(end) }
+    }
     case 'cancel': {
       const asked = await gate.submit(tool, data, more)
       await gate.cancel(asked)

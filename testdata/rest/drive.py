@@ -39,6 +39,10 @@ def run_scenario(s):
     timeout = s.get("timeout")
     if s["do"] == "request":
         return result_of(gate.request(tool, data, timeout=timeout, **fields))
+    if s["do"] == "run":
+        program = gate.run(timeout=timeout, **fields)
+        assert program.steps == ((program.decisions[-1].result or {}).get("steps") or []) and program.undo is None
+        return {"parts": len(program.decisions), "same": program.approved, **result_of(program.decisions[-1])}
     if s["do"] == "cancel":
         asked = gate.submit(tool, data, **fields)
         gate.cancel(asked)

@@ -52,7 +52,7 @@ class FakeGate:
         self.dir = tempfile.mkdtemp()
         self.gate = permesso.Gate(requests=self.dir, responses=self.dir + "/r")
         os.mkdir(self.dir + "/r")
-        self.status, self.more, self.asked, self.cancelled = status, more, [], 0
+        self.status, self.more, self.asked, self.cancelled, self.results = status, more, [], 0, []
         self.thread = threading.Thread(target=self.answer)
         self.thread.start()
         gates.append(self)
@@ -76,6 +76,8 @@ class FakeGate:
                 decision.update(self.more)
                 response = {"status": self.status, "request_sha256": permesso._sha256(body), "decision": decision, "result": None}
                 response.update({k: v for k, v in self.more.items() if k in response})
+                if self.results:
+                    response["result"] = self.results.pop(0)
                 with open(f"{self.dir}/r/.{name}", "w") as file:
                     json.dump(response, file)
                 os.rename(f"{self.dir}/r/.{name}", f"{self.dir}/r/{name}")
@@ -159,6 +161,27 @@ def main():
     code, out, err = run_cli(yes, "request", "say", "--data", '{"a":1}', "--title", "t", "--timeout", "60")
     assert (code, err) == (0, "") and json.loads(out)["outcome"] == "approved", (code, out, err)
     assert yes.asked[-1]["tool_name"] == "say" and yes.asked[-1]["request_data"] == {"a": 1}
+    # A program goes on under the id that its first part names, and its last part has all steps.
+    source, parts = "def main():\r\n    tools.say()\r\n", FakeGate()
+    parts.results = [{"main": "needs", "steps": [1], "next_request_id": "f" * 16}, {"main": "returned", "steps": [1, 2], "undo": "def main(): pass"}]
+    with open(parts.dir + "/r/.program", "w", newline="") as file:
+        file.write(source)
+
+    code, out, err = run_cli(parts, "run", parts.dir + "/r/.program", "--title", "t", "--resubmits", "e" * 16, "--timeout", "60")
+    over = json.loads(out)
+    assert (code, err, over["approved"], over["steps"], over["undo"], len(over["decisions"])) == (0, "", True, [1, 2], "def main(): pass", 2), (code, out, err)
+    first, second = parts.asked
+    assert first["program"] == second["program"] == source and "continues" not in first and first["resubmits"] == "e" * 16, first
+    assert second["continues"] == first["request_id"] and second["request_id"] == "f" * 16 and second["title"] == "t", second
+    assert "resubmits" not in second and "tool_name" not in second, second
+    for status, code in (("denied", 3), ("auto_rejected", 3), ("interrupted", 4)):
+        no = FakeGate(status)
+        assert run_cli(no, "run", parts.dir + "/r/.program", "--timeout", "60")[0] == code
+        program = no.gate.run(source)
+        assert not program.approved and program.steps == [] and program.undo is None
+        raises(permesso.NotApproved, program.check)
+    assert run_cli(yes, "run", "/nowhere")[0] == 1
+
     code, out, err = run_cli(silent, "request", "--action-type", "exec_cmd", "--timeout", "0.05")
     assert code == 5 and out == "" and err.startswith("permesso: no response to "), (code, out, err)
     assert run_cli(silent, "cancel", "0123456789abcdef") == (0, "", "")

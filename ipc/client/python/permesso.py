@@ -10,16 +10,18 @@
     def delete(path: str) -> None:            # runs here, and only after an approval
         os.remove(path)
 
+    permesso.run(source)                      # a program: permesso plan --teach says how to write one
+
 PERMESSO_URL is the gate's URL (http://127.0.0.1:8765, https://..., unix:///path), PERMESSO_KEY the key.
 Without PERMESSO_URL the client uses two folders, PERMESSO_REQUESTS and PERMESSO_RESPONSES (default
 /permesso/requests and /permesso/responses).
 
 A request without a response is sent again with the same Idempotency-Key, so that people are asked only
 once. A refused request is not sent again. The client follows no redirect and uses no proxy: both would
-send the key to another server. An approval must have a receipt for exactly the bytes of the arguments;
-otherwise it is a Mismatch.
+send the key to another server. An approval must have a receipt for exactly the bytes of the arguments, or
+of the program; otherwise it is a Mismatch.
 
-    python3 -m permesso request x_post --data '{"text":"Meeting at 5"}'     (also: wait ID, cancel ID)
+    python3 -m permesso request x_post --data '{"text":"Meeting at 5"}'     (also: run FILE, wait ID, cancel ID)
 """
 
 from __future__ import annotations
@@ -45,9 +47,8 @@ from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence, TypeVar
 
 __all__ = [
     "Cancelled", "Decision", "Denied", "Error", "Expired", "Failed", "Gate", "Invalid", "InvalidKey", "Mismatch",
-    "Malformed", "MoreWanted", "NotAGate", "NotApproved", "NotFound", "NotPending", "Overridden", "Refused", "Rejected",
-    "StillWaiting",
-    "Submitted", "Unreachable", "cancel", "needs_approval", "request", "submit", "wait",
+    "Malformed", "MoreWanted", "NotAGate", "NotApproved", "NotFound", "NotPending", "Overridden", "Program", "Refused",
+    "Rejected", "StillWaiting", "Submitted", "Unreachable", "cancel", "needs_approval", "request", "run", "submit", "wait",
 ]
 
 RETRY_TIMEOUT = 75.0  # seconds of retries while the gate does not answer or is busy
@@ -59,7 +60,7 @@ _PREFIX = "appr_"
 _HOW = "Set PERMESSO_URL and PERMESSO_KEY, or mount the folders that permesso mounts prints"
 _FIELDS = {
     "action_type", "title", "preview", "rationale", "session_id", "expires_in_sec", "resubmits", "proof", "metadata", "channel",
-    "target", "type", "options", "args_subset",
+    "target", "type", "options", "args_subset", "program", "continues",
 }  # fmt: skip
 
 Data = Union[Mapping[str, Any], str, bytes]  # text is JSON and is sent unchanged
@@ -221,6 +222,38 @@ class Decision:
 
 
 @dataclasses.dataclass(frozen=True)
+class Program:
+    """How a program ended. A program that needs the results of its calls to go on is asked in several parts."""
+
+    decisions: Sequence[Decision]  # one for each part, in order; at least one
+
+    @property
+    def approved(self) -> bool:
+        """True only if all parts were approved and main has returned."""
+        return all(d.approved for d in self.decisions) and self._last.get("main") == "returned"
+
+    @property
+    def steps(self) -> Sequence[Mapping[str, Any]]:
+        """The calls of all parts so far, in order: step, tool, status, result, error, receipt."""
+        return self._last.get("steps") or []
+
+    @property
+    def undo(self) -> Optional[str]:
+        """A program that undoes the steps of a part that stopped, as far as their tools have an inverse."""
+        return self._last.get("undo")
+
+    def check(self) -> Program:
+        """Return itself if no part ended without an approval, and raise a NotApproved otherwise."""
+        self.decisions[-1].check()
+        return self
+
+    @property
+    def _last(self) -> Mapping[str, Any]:
+        """The result of the last part that has one."""
+        return next((d.result for d in reversed(self.decisions) if isinstance(d.result, dict)), {})
+
+
+@dataclasses.dataclass(frozen=True)
 class Submitted:
     """A submitted request, with the digests that its end must have."""
 
@@ -228,6 +261,7 @@ class Submitted:
     tool_name: str
     args_sha256: str
     request_sha256: str = ""  # of the bytes in the folder
+    program_sha256: str = ""  # of a program; its arguments are not checked
 
 
 class Gate:
@@ -281,6 +315,21 @@ class Gate:
         end = _end(timeout)
         asked = self.submit(tool_name, data, timeout=timeout, **more)
         return self.wait(asked, _left(end))
+
+    def run(self, program: str, *, timeout: Optional[float] = None, **more: Any) -> Program:
+        """Submit a program and wait for its end, and go on with it while it needs results. MORE is as in submit, without
+        what a tool or a question needs. The timeout covers all parts. With the same idempotency_key, a program that was
+        left after a StillWaiting goes on where it was."""
+        end = _end(timeout)
+        decisions: list[Decision] = []
+        while True:
+            asked = self.submit(program=program, timeout=_left(end), **more)
+            decision = self.wait(asked, _left(end))
+            decisions.append(decision)
+            result = decision.result if decision.approved and isinstance(decision.result, dict) else {}
+            if result.get("main") != "needs":
+                return Program(tuple(decisions))
+            more = {**more, "continues": asked.id, "idempotency_key": result["next_request_id"], "resubmits": None}
 
     def cancel(self, request: Union[Submitted, str]) -> None:
         """Cancel a pending request. By HTTP it raises NotPending if that is too late."""
@@ -359,6 +408,11 @@ def request(tool_name: str = "", data: Optional[Data] = None, **more: Any) -> De
     return Gate().request(tool_name, data, **more)
 
 
+def run(program: str, **more: Any) -> Program:
+    """Gate().run."""
+    return Gate().run(program, **more)
+
+
 def wait(request: Union[Submitted, str], timeout: Optional[float] = None) -> Decision:
     """Gate().wait."""
     return Gate().wait(request, timeout)
@@ -408,6 +462,14 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def _submitted(id: str, fields: Mapping[str, Any], args: bytes, body: Optional[bytes] = None) -> Submitted:
+    """A request, to check its end."""
+    sent = "" if body is None else _sha256(body)
+    if "program" in fields:
+        return Submitted(id, "", "", sent, _sha256(fields["program"].encode()))
+    return Submitted(id, fields.get("tool_name", ""), _sha256(args), sent)
+
+
 def _decision(id: str, outcome: str, raw: Mapping[str, Any], auto: bool) -> Decision:
     decision = raw.get("decision") or {}
     status, execution = _STATUSES.get(outcome, ("denied", "none"))
@@ -438,7 +500,7 @@ class _Http:
         raw = self._call("POST", "/v1/approvals", _body(fields, args), key, end=end)
         if raw is None:
             raise Unreachable("no gate answered within the timeout: the request may have been accepted")
-        asked = Submitted(_plain(raw["approval_id"]), fields.get("tool_name", ""), _sha256(args))
+        asked = _submitted(_plain(raw["approval_id"]), fields, args)
         self._check_matches(asked, raw)
         return asked
 
@@ -471,7 +533,7 @@ class _Http:
 
     @staticmethod
     def _check_matches(asked: Submitted, raw: Mapping[str, Any]) -> None:
-        """An approval is valid only for the bytes that its receipt names."""
+        """An approval is valid only for the bytes or the program that its receipt names."""
         if raw.get("approval_id") != _PREFIX + asked.id:
             raise Mismatch("the response is for another request")
         receipt = raw.get("receipt")
@@ -481,7 +543,10 @@ class _Http:
             return
         facts = dict(line.split(": ", 1) for line in receipt.split("\n\n", 1)[0].split("\n") if ": " in line)
         wrong = facts.get("request_id") != asked.id
-        if asked.args_sha256:
+        if asked.program_sha256:
+            wrong = wrong or facts.get("program_sha256") != asked.program_sha256
+        elif asked.args_sha256:
+            wrong = wrong or "program_sha256" in facts
             wrong = wrong or facts.get("args_sha256") != asked.args_sha256 or facts.get("tool") != (asked.tool_name or '""')
         if wrong:
             raise Mismatch("the receipt is for another request")
@@ -595,7 +660,7 @@ class _Folders:
         id = _plain(key)
         body = _body({"request_id": id, **fields}, args)
         self._put(id + ".json", body)
-        return Submitted(id, fields.get("tool_name", ""), _sha256(args), _sha256(body))
+        return _submitted(id, fields, args, body)
 
     def wait(self, asked: Submitted, timeout: Optional[float]) -> Decision:
         path, end, pause = os.path.join(self._responses, asked.id + ".json"), _end(timeout), 0.01
@@ -644,9 +709,13 @@ def _main(argv: Optional[Sequence[str]] = None) -> int:
     ask.add_argument("--expires-in-sec", type=int)
     ask.add_argument("--question", dest="type", action="store_const", const="question")
     ask.add_argument("--option", dest="options", action="append")
+    program = commands.add_parser("run", help="Submit a program, wait, and print how it ended as JSON")
+    program.add_argument("file", nargs="?", default="-", help="The program; - is standard input")
+    for name in ("title", "rationale", "session-id", "resubmits", "idempotency-key"):
+        program.add_argument("--" + name)
     late = commands.add_parser("wait", help="Wait for a request, and print the decision as JSON")
     late.add_argument("id")
-    for sub in (ask, late):
+    for sub in (ask, program, late):
         sub.add_argument("--timeout", type=float, help="Seconds to wait; the request stays pending")
     commands.add_parser("cancel", help="Cancel a pending request").add_argument("id")
     given = vars(parser.parse_args(argv))
@@ -656,6 +725,8 @@ def _main(argv: Optional[Sequence[str]] = None) -> int:
         if command == "cancel":
             gate.cancel(given["id"])
             return 0
+        if command == "run":
+            return _print_program(gate.run(_source(given.pop("file")), **given))
         decision = gate.request(**given) if command == "request" else gate.wait(**{"request": given["id"], "timeout": given["timeout"]})
     except StillWaiting as error:
         print(f"permesso: {error}", file=sys.stderr)
@@ -663,7 +734,29 @@ def _main(argv: Optional[Sequence[str]] = None) -> int:
     except (Error, OSError, ValueError) as error:
         print(f"permesso: {error}", file=sys.stderr)
         return 3 if isinstance(error, (Invalid, Mismatch)) else 1
-    print(json.dumps({f.name: getattr(decision, f.name) for f in dataclasses.fields(decision) if f.name != "raw"}, ensure_ascii=False))
+    print(json.dumps(_members(decision), ensure_ascii=False))
+    return _code(decision)
+
+
+def _source(file: str) -> str:
+    """A program, with its line ends as they are."""
+    if file == "-":
+        return sys.stdin.buffer.read().decode()
+    with open(file, "rb") as source:
+        return source.read().decode()
+
+
+def _print_program(program: Program) -> int:
+    over = {"approved": program.approved, "steps": program.steps, "undo": program.undo}
+    print(json.dumps({**over, "decisions": [_members(d) for d in program.decisions]}, ensure_ascii=False))
+    return _code(program.decisions[-1])
+
+
+def _members(decision: Decision) -> dict[str, Any]:
+    return {f.name: getattr(decision, f.name) for f in dataclasses.fields(decision) if f.name != "raw"}
+
+
+def _code(decision: Decision) -> int:
     if decision.approved or decision.outcome == "answered":
         return 0
     return 4 if decision.outcome in ("failed", "interrupted") else 3

@@ -54,6 +54,13 @@ export interface RequestOptions extends RequestFields {
   idempotencyKey?: string
 }
 
+export interface ProgramOptions extends Omit<RequestFields, 'actionType' | 'argsSubset' | 'proof'>, WaitOptions {
+  /** The part of the program that went before, if it goes on here. */
+  continues?: string
+  /** As in RequestOptions. With the same key, a program that was left after a StillWaiting goes on where it was. */
+  idempotencyKey?: string
+}
+
 /** A submitted request. */
 export interface Submitted {
   readonly id: string
@@ -102,6 +109,35 @@ export declare class Decision {
   check(): this
 }
 
+/** One call of a program. */
+export interface Step {
+  /** From 1. */
+  readonly step: number
+  readonly tool: string
+  readonly status: Outcome | 'not_run'
+  readonly result: any
+  /** The result is only in the gate's record: the response would be too long. */
+  readonly result_omitted?: boolean
+  readonly error?: string
+  /** Of a tool that runs nothing on the host. */
+  readonly receipt?: string
+}
+
+/** How a program ended. A program that needs the results of its calls to go on is asked in several parts. */
+export declare class Program {
+  private constructor()
+  /** One for each part, in order. */
+  readonly decisions: Decision[]
+  /** True only if all parts were approved and main has returned. */
+  get approved(): boolean
+  /** The calls of all parts so far, in order. */
+  get steps(): readonly Step[]
+  /** A program that undoes the steps of a part that stopped, as far as their tools have an inverse. */
+  get undo(): string | null
+  /** Returns itself if no part ended without an approval, and throws a NotApproved otherwise. */
+  check(): this
+}
+
 /** A connection to a gate. Missing options come from the environment. */
 export declare class Gate {
   constructor(options?: GateOptions)
@@ -111,6 +147,8 @@ export declare class Gate {
   wait(request: Submitted | string, options?: WaitOptions): Promise<Decision>
   /** Submits a request and waits for its end. */
   request(toolName?: string, data?: Arguments, options?: RequestOptions & WaitOptions): Promise<Decision>
+  /** Submits a program and waits for its end, and goes on with it while it needs results. timeoutMs covers all parts. */
+  run(program: string, options?: ProgramOptions): Promise<Program>
   /** Cancels a pending request. By HTTP it throws NotPending if that is too late. */
   cancel(request: Submitted | string): Promise<void>
 }
@@ -133,6 +171,8 @@ export declare function needsApproval<A extends unknown[], R>(
 export declare function submit(toolName?: string, data?: Arguments, options?: RequestOptions & WaitOptions): Promise<Submitted>
 /** Gate.request of the environment's gate. */
 export declare function request(toolName?: string, data?: Arguments, options?: RequestOptions & WaitOptions): Promise<Decision>
+/** Gate.run of the environment's gate. */
+export declare function run(program: string, options?: ProgramOptions): Promise<Program>
 /** Gate.wait of the environment's gate. */
 export declare function wait(request: Submitted | string, options?: WaitOptions): Promise<Decision>
 /** Gate.cancel of the environment's gate. */

@@ -10,14 +10,16 @@
  *     const remove = permesso.needsApproval(async function remove(path) { await fs.rm(path) })
  *     await remove('/tmp/x')                                   // runs here, and only after an approval
  *
+ *     await permesso.run(source)                               // a program: permesso plan --teach says how to write one
+ *
  * PERMESSO_URL is the gate's URL (http://127.0.0.1:8765, https://..., unix:///path), PERMESSO_KEY the key.
  * Without PERMESSO_URL the client uses two folders, PERMESSO_REQUESTS and PERMESSO_RESPONSES (default
  * /permesso/requests and /permesso/responses).
  *
  * A request without a response is sent again with the same Idempotency-Key, so that people are asked only
  * once. A refused request is not sent again. The client follows no redirect and uses no proxy: both would
- * send the key to another server. An approval must have a receipt for exactly the bytes of the arguments;
- * otherwise it is a Mismatch.
+ * send the key to another server. An approval must have a receipt for exactly the bytes of the arguments, or
+ * of the program; otherwise it is a Mismatch.
  *
  * Integers that JavaScript would round are BigInts, in arguments and in results.
  */
@@ -125,7 +127,7 @@ export class MoreWanted extends NotApproved {}
 export class Failed extends NotApproved {}
 
 // The members that submit takes beside its own options.
-const FIELDS = ['actionType', 'title', 'preview', 'rationale', 'sessionId', 'expiresInSec', 'resubmits', 'proof', 'metadata', 'channel', 'target', 'type', 'options', 'argsSubset']
+const FIELDS = ['actionType', 'title', 'preview', 'rationale', 'sessionId', 'expiresInSec', 'resubmits', 'proof', 'metadata', 'channel', 'target', 'type', 'options', 'argsSubset', 'program', 'continues']
 
 /** @type {Record<number, typeof Refused>} */
 const REFUSALS = { 401: InvalidKey, 403: InvalidKey, 404: NotFound, 409: NotPending, 410: NotPending }
@@ -191,6 +193,40 @@ export class Decision {
   }
 }
 
+/** How a program ended. A program that needs the results of its calls to go on is asked in several parts. */
+export class Program {
+  /** @param {Decision[]} decisions */
+  constructor(decisions) {
+    this.decisions = decisions
+  }
+
+  /** True only if all parts were approved and main has returned. */
+  get approved() {
+    return this.decisions.every((decision) => decision.approved) && this.#last.main === 'returned'
+  }
+
+  /** The calls of all parts so far, in order. */
+  get steps() {
+    return this.#last.steps ?? []
+  }
+
+  /** A program that undoes the steps of a part that stopped, as far as their tools have an inverse. */
+  get undo() {
+    return this.#last.undo ?? null
+  }
+
+  /** Returns itself if no part ended without an approval, and throws a NotApproved otherwise. */
+  check() {
+    this.decisions[this.decisions.length - 1].check()
+    return this
+  }
+
+  /** The result of the last part that has one. */
+  get #last() {
+    return this.decisions.reduce((/** @type {any} */ last, { result }) => result ?? last, {})
+  }
+}
+
 /**
  * A connection to a gate. Missing options come from the environment.
  */
@@ -249,6 +285,24 @@ export class Gate {
   async request(toolName, data, options = {}) {
     const end = until(options.timeoutMs)
     return this.wait(await this.submit(toolName, data, options), { timeoutMs: left(end) })
+  }
+
+  /**
+   * Submits a program and waits for its end, and goes on with it while it needs results. The timeout covers all parts.
+   * With the same idempotencyKey, a program that was left after a StillWaiting goes on where it was.
+   * @param {string} program @param {any} options
+   */
+  async run(program, { timeoutMs, ...more } = {}) {
+    const end = until(timeoutMs)
+    /** @type {Decision[]} */
+    const decisions = []
+    for (;;) {
+      const asked = await this.submit('', {}, { ...more, program, timeoutMs: left(end) })
+      const decision = await this.wait(asked, { timeoutMs: left(end) })
+      decisions.push(decision)
+      if (!decision.approved || decision.result?.main !== 'needs') return new Program(decisions)
+      more = { ...more, continues: asked.id, idempotencyKey: decision.result.next_request_id, resubmits: undefined }
+    }
   }
 
   /**
@@ -347,6 +401,12 @@ export const submit = async (toolName, data, options) => new Gate().submit(toolN
  * @param {string} [toolName] @param {any} [data] @param {any} [options]
  */
 export const request = async (toolName, data, options) => new Gate().request(toolName, data, options)
+
+/**
+ * Gate.run of the environment's gate.
+ * @param {string} program @param {any} [options]
+ */
+export const run = async (program, options) => new Gate().run(program, options)
 
 /**
  * Gate.wait of the environment's gate.
@@ -450,7 +510,14 @@ function gateURL(url) {
 /** @param {string} data */
 const sha256 = (data) => createHash('sha256').update(data).digest('hex')
 
-/** @typedef {{ id: string, toolName?: string, argsSha256?: string, requestSha256?: string }} Asked */
+/** @typedef {{ id: string, toolName?: string, argsSha256?: string, programSha256?: string, requestSha256?: string }} Asked */
+
+/**
+ * The digests that the end of a request must have.
+ * @param {Record<string, any>} fields @param {string} args
+ */
+const digests = (fields, args) =>
+  fields.program === undefined ? { toolName: fields.tool_name ?? '', argsSha256: sha256(args) } : { programSha256: sha256(fields.program) }
 
 /** The gate's HTTP API. */
 class Http {
@@ -470,7 +537,7 @@ class Http {
   async submit(fields, args, key, end) {
     const raw = await this.#call('POST', '/v1/approvals', { text: body(fields, args), key, end })
     if (raw === null) throw new Unreachable('no gate answered within the timeout: the request may have been accepted')
-    const asked = { id: plain(raw.approval_id), toolName: fields.tool_name ?? '', argsSha256: sha256(args) }
+    const asked = { id: plain(raw.approval_id), ...digests(fields, args) }
     checkMatches(asked, raw)
     return asked
   }
@@ -623,7 +690,7 @@ function retryAfter(text = '') {
 }
 
 /**
- * An approval is valid only for the bytes that its receipt names.
+ * An approval is valid only for the bytes or the program that its receipt names.
  * @param {Asked} asked @param {any} raw
  */
 function checkMatches(asked, raw) {
@@ -636,8 +703,10 @@ function checkMatches(asked, raw) {
     const colon = line.indexOf(': ')
     return [line.slice(0, Math.max(0, colon)), line.slice(colon + 2)]
   }))
-  const known = asked.argsSha256 !== undefined
-  const wrong = known && (facts.get('args_sha256') !== asked.argsSha256 || facts.get('tool') !== (asked.toolName || '""'))
+  const args = asked.argsSha256 !== undefined
+  const known = args || asked.programSha256 !== undefined
+  const wrong = known && facts.get('program_sha256') !== asked.programSha256 ||
+    args && (facts.get('args_sha256') !== asked.argsSha256 || facts.get('tool') !== (asked.toolName || '""'))
   if (facts.get('request_id') !== asked.id || wrong) throw new Mismatch('the receipt is for another request')
 }
 
@@ -654,7 +723,7 @@ class Folders {
     const id = plain(key)
     const text = body({ request_id: id, ...fields }, args)
     await this.put(id + '.json', text)
-    return { id, toolName: fields.tool_name ?? '', argsSha256: sha256(args), requestSha256: sha256(text) }
+    return { id, ...digests(fields, args), requestSha256: sha256(text) }
   }
 
   /** @param {Asked} asked @param {number} end */
