@@ -108,6 +108,8 @@ func (a *app) root() *cobra.Command {
 		},
 		"agent": {
 			agent.Request(a.Console),
+			agent.Run(a.Console),
+			a.planCmd(),
 			agent.Wait(a.Console),
 			agent.Cancel(a.Console, a.cancelWaiting),
 			agent.Hook(a.Console, a.folders, a.knownWorkspace),

@@ -68,7 +68,7 @@ func TestClientProgram(t *testing.T) {
 		code, text, errs := run(args...)
 		require.Equal(t, console.ExitUsage, code, args)
 		require.Empty(t, text)
-		require.Contains(t, errs, ": the daemon and its commands need Linux, this is linux; here are cancel, hook, receipt, request, version, wait\nhint: install permesso on a Linux host, and name it here by PERMESSO_URL and PERMESSO_KEY", args)
+		require.Contains(t, errs, ": the daemon and its commands need Linux, this is linux; here are cancel, hook, receipt, request, run, version, wait\nhint: install permesso on a Linux host, and name it here by PERMESSO_URL and PERMESSO_KEY", args)
 	}
 	code, text, errs = run("version", "--json")
 	require.Zero(t, code, errs)

@@ -52,6 +52,7 @@ type scenarioResult struct {
 	Status   int            `json:"status"`
 	Same     bool           `json:"same"`
 	Ran      int            `json:"ran"`
+	Parts    int            `json:"parts"`
 	Took     float64        `json:"took"`
 }
 
@@ -154,6 +155,8 @@ func compare(t *testing.T, todo []scenario, got []scenarioResult, rest bool) {
 				require.Equal(t, want, o.Same, why)
 			case "ran":
 				require.EqualValues(t, want, o.Ran, why)
+			case "parts":
+				require.EqualValues(t, want, o.Parts, why)
 			case "result":
 				require.NotNil(t, o.Decision, why)
 				require.Equal(t, exactJSON(t, want), exactJSON(t, o.Decision[field]), why)
@@ -191,7 +194,7 @@ func exactJSON(t *testing.T, text any) (v any) {
 //	busy       the first POST is answered 429, come back in a second; the first GET 503
 //	unavailable 503, come back in an hour
 //	hurried    the first two GETs are answered at once
-//	forged     the receipt is for other arguments; othertool: for another tool
+//	forged     the receipt is for other arguments; othertool: for another tool; otherprogram: for another program
 //	bare       there is no receipt
 //	other      the response is for another request
 //	page       a web page
@@ -313,6 +316,8 @@ func applyFault(w http.ResponseWriter, status int, answer []byte, fault string, 
 		panic(http.ErrAbortHandler)
 	case fault == "forged":
 		replace(`args_sha256: [0-9a-f]{8}`, "args_sha256: 00000000")
+	case fault == "otherprogram":
+		replace(`program_sha256: [0-9a-f]{8}`, "program_sha256: 00000000")
 	case fault == "othertool":
 		replace(`\\ntool: echo`, `\ntool: ecco`)
 	case fault == "bare":
@@ -348,7 +353,7 @@ func (l *faultProxy) check(t *testing.T, todo []scenario) {
 		}
 		for _, one := range seen[http.MethodPost] {
 			require.NotEmpty(t, one.key, s.Name)
-			if s.Do != "again" {
+			if s.Do != "again" && s.Do != "run" {
 				first := seen[http.MethodPost][0]
 				require.Equal(t, []string{first.key, first.body}, []string{one.key, one.body}, "%s: a retry has the same bytes", s.Name)
 			}
@@ -556,6 +561,15 @@ func (p *goClient) act(ctx context.Context, o *scenarioResult) (*approval.Respon
 	case "again":
 		req.RequestID = "again"
 	}
+	if p.s.Do == "run" {
+		parts, err := client.Run(ctx, p.Client, req)
+		if o.Parts = len(parts); err != nil {
+			return nil, err
+		}
+		last := parts[len(parts)-1]
+		o.Same = client.Approved(last) == nil && client.ResultOf(last).Main == client.MainReturned
+		return last, nil
+	}
 	asked, err := p.Ask(ctx, req)
 	if err != nil {
 		return nil, err
@@ -685,16 +699,19 @@ func (p *shellClient) run(args ...string) (o scenarioResult, out string) {
 	if p.s.Key != "" {
 		cmd.Env = append(cmd.Env, "PERMESSO_KEY="+p.s.Key)
 	}
-	cmd.Stdin = strings.NewReader(string(p.s.request(p.t).RequestData))
+	r := p.s.request(p.t)
+	cmd.Stdin = strings.NewReader(cmp.Or(r.Program, string(r.RequestData)))
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	_ = cmd.Run() // the exit code is checked below
 	code := cmd.ProcessState.ExitCode()
+	o.Parts = strings.Count(stderr.String(), "submitted program")
 	if strings.Contains(stderr.String(), p.r.key) {
 		return scenarioResult{Error: "the output contains the key"}, ""
 	}
 	if resp, err := approval.ParseResponse(stdout.Bytes()); err == nil {
 		o.Decision = decisionFields(resp)
+		o.Same = client.Approved(resp) == nil && client.ResultOf(resp).Main == client.MainReturned
 		want := console.ExitNotRun
 		switch resp.Status {
 		case approval.StatusApproved, approval.StatusAutoApproved, approval.StatusAnswered:
@@ -754,6 +771,9 @@ func (p *shellClient) runScenario() scenarioResult {
 		if p.s.Name == "invalid" && o.Status == 0 && o.Error == "invalid" {
 			o.Status = http.StatusUnprocessableEntity // the client refused it before sending
 		}
+		return o
+	case "run":
+		o, _ := p.run("run", "-", "--title", p.s.request(p.t).Title, "--session", p.s.Name)
 		return o
 	case "foreign":
 		if o, _ := p.run("cancel", p.r.foreign); o.Error != "not_found" {

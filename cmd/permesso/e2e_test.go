@@ -106,7 +106,7 @@ func program(t testing.TB, plain bool) string {
 // concurrent are the words of command lines that run goroutines. Other commands
 // run without the race detector: they have no races, and it makes them five times
 // slower.
-var concurrent = []string{"serve", "demo", "init", "wait", "--wait", "history", "tail"}
+var concurrent = []string{"serve", "demo", "init", "run", "wait", "--wait", "history", "tail"}
 
 func isSequential(args []string) bool {
 	return !slices.ContainsFunc(args, func(a string) bool { return slices.Contains(concurrent, a) })

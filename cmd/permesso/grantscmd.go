@@ -100,7 +100,7 @@ func grantText(l grantLine) string {
 	if l.MaxUses > 0 {
 		uses = fmt.Sprintf("used %d of %d×", l.Uses, l.MaxUses)
 	}
-	if l.Form == grant.Again {
+	if l.Form == grant.Again || l.Form == grant.Program {
 		uses += " · permesso show " + approval.ShortID(l.ID)
 	}
 	return fmt.Sprintf("%s  %-7s %s · by %s on %s · %s", l.ID, l.State, l.Says, chat.Escape(l.By), l.CreatedAt.UTC().Format(time.DateOnly), uses)

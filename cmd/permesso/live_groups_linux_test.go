@@ -559,6 +559,16 @@ args = { old = "text", older = "text", new = { type = "text", replaces = «"old"
 capability = "channel:out"
 args = { a = "text", b = "text" }
 size = «"a"¦"b"»
+[tools.peek]
+trust = false
+reads = «true¦false»
+handler = { kind = "command", argv = ["/bin/true"] }
+[tools.undone]
+capability = "fs:write"
+undo = «"clear"¦"peek"»
+[[rules]]
+match = { tool = "peek" }
+outcome = "ask"
 [[rules]]
 match = { tool = "script" }
 outcome = "allow"
@@ -599,6 +609,8 @@ when_proven = [{ domain = "channel", only = { recipient = "bob@example.com" } }]
 	add("args.ARGUMENT.writes", atFolder, document("facts", put), `"writes":"one"`, `"writes":"two"`)
 	add("args.ARGUMENT.replaces", atFolder, document("facts", `{"tool_name":"swap","request_data":{"old":"a","older":"b","new":"c"}}`), `"replaces":"old"`, `"replaces":"older"`)
 	add("size", atFolder, document("facts", `{"tool_name":"sized","request_data":{"a":"1","b":"2"}}`), g.digest(0, "sized"), g.digest(1, "sized"))
+	add("reads", atFolder, document("facts", `{"tool_name":"peek"}`), g.digest(0, "peek"), g.digest(1, "peek"))
+	add("undo", atFolder, document("facts", `{"tool_name":"undone"}`), g.digest(0, "undone"), g.digest(1, "undone"))
 	add("args.ARGUMENT", atFolder, ruling("facts", `{"tool_name":"mail","request_data":{"to":"bob@example.com"}}`), allowed, asked)
 	g.checks = append(g.checks, liveCheck{"provers.NAME.public_key", atFolder, ruling("codes", proven), [2]string{allowed, asked}})
 	return g
@@ -755,6 +767,10 @@ dangerous_writes = false
 	match("target", "default", `target = «"/t1"¦"/t2"»`)
 	match("session", "bound", `session = «"s1"¦"s2"»`)
 	match("client", "default", `client = «"ws:default"¦"ws:other"»`)
+	match("program", "default", `program = «false¦true»`)
+	match("tools", "default", `program = «false¦true, tools = ["TOOL"]»`) // no step of a program
+	match("max_steps", "default", `program = «false¦true, max_steps = 5»`)
+	match("max_calls", "default", `program = «false¦true, max_calls = 5»`)
 	match("args.ARGUMENT", "default", `args = { p = «"/a/x"¦"/b/x"» }`)
 	match("args.ARGUMENT.contains", "default", `args = { p = { contains = «"a"¦"b"» } }`)
 	match("args.ARGUMENT.matches", "default", `args = { p = { matches = «"/a/."¦"/b/."» } }`)

@@ -34,6 +34,7 @@ local = 4000000
 [workspaces.default]
 approvers = ["ann"]
 approval_timeout = "1h"
+limits = { ask_per_minute = 1000, per_minute = 1000 }
 [tools.post]
 dangerous_writes = true
 public_source = false
@@ -269,10 +270,41 @@ func (h *rig) awaitUndecided() (id string) {
 	return id
 }
 
+// mcpProgram runs a program in two parts, and one that cannot be read.
+func mcpProgram(t *testing.T, h *rig, c mcpCaller) {
+	t.Helper()
+	before := len(h.ran())
+	args := map[string]any{"program": `
+def main():
+    if tools.post(text = "first")["output"] == "posted\n":
+        tools.post(text = "second")
+`, "rationale": "for the test"}
+	for i, main := range []string{"needs", "returned"} {
+		r := h.whileAsked(c, "run_program", args, func(id string) { h.mustRun("approve", id) })
+		require.False(t, r.Error, r.Text)
+		require.Equal(t, true, r.Data["approved"])
+		result := r.Data["result"].(map[string]any)
+		require.Equal(t, main, result["main"])
+		require.Len(t, result["steps"], i+1)
+		require.Equal(t, i == 0, strings.Contains(r.Text, "run_program again with the same program, and continues "+r.Data["request_id"].(string)), r.Text)
+		args["continues"] = r.Data["request_id"]
+	}
+	require.Equal(t, []string{`{"text":"first"}`, `{"text":"second"}`}, h.ran()[before:])
+
+	r, err := c.call("run_program", map[string]any{"program": "def main(:"})
+	require.NoError(t, err)
+	require.True(t, r.Error)
+	require.Contains(t, r.Text, "line 1: got ':', want ')'")
+	r = h.whileAsked(c, "run_program", map[string]any{"program": "def main():\n    tools.post(text = 'no')\n"}, func(id string) { h.mustRun("deny", id, "not today") })
+	require.True(t, r.Error)
+	require.Equal(t, "not today", r.Data["question"])
+	require.NotContains(t, r.Data, "result")
+}
+
 // mcpScenario uses each tool, and ends requests in each way.
 func mcpScenario(t *testing.T, h *rig, c mcpCaller) {
 	t.Helper()
-	require.Equal(t, []string{"ask_user", "cancel_request", "execute_approved", "list_pending", "permission_prompt", "request_approval", "wait_for_approval"}, c.tools())
+	require.Equal(t, []string{"ask_user", "cancel_request", "execute_approved", "list_pending", "permission_prompt", "request_approval", "run_program", "wait_for_approval"}, c.tools())
 	post := func(text string) map[string]any {
 		return map[string]any{"tool": "post", "arguments": map[string]any{"text": text}, "rationale": "for the test"}
 	}
@@ -399,6 +431,8 @@ func mcpScenario(t *testing.T, h *rig, c mcpCaller) {
 		require.NoError(t, err)
 		return len(left) == 0
 	})
+
+	mcpProgram(t, h, c)
 }
 
 // Each tool of the server, and each end of a request, with the official clients in both revisions, on stdio and by HTTP.

@@ -127,14 +127,23 @@ func proposeRule(ctx context.Context, d *control.Client, typed string) (x printe
 		return x, nil, err
 	}
 	x.RequestID = p.RequestID
-	if x.Proposal, err = d.ProposeRule(ctx, approval.Key{Workspace: p.SourceGroup, ID: p.RequestID}); err != nil {
+	k := approval.Key{Workspace: p.SourceGroup, ID: p.RequestID}
+	if x.Proposal, err = d.ProposeRule(ctx, k); err != nil {
 		return x, nil, err
 	}
 	says = d.Style().Proposal(p, x.Proposal)
-	if x.Rule == "" {
-		return x, nil, console.Fail(console.ExitRefused, "permesso approve "+p.ShortID+" allows it once", "%s", strings.Join(says, "\n"))
+	if x.Rule != "" {
+		return x, says, nil
 	}
-	return x, says, nil
+	s, err := d.Story(ctx, k, false)
+	if err != nil {
+		return x, nil, err
+	}
+	hint := ""
+	if s.Waiting != nil && s.Decision == nil {
+		hint = "permesso approve " + p.ShortID + " allows it once"
+	}
+	return x, nil, console.Fail(console.ExitRefused, hint, "%s", strings.Join(says, "\n"))
 }
 
 // makeRule returns the rule of the flags, with what it would have changed.
@@ -156,7 +165,7 @@ func (a *app) makeRule(ctx context.Context, r config.NewRule) (x printedProposal
 		return x, nil, console.Fail(console.ExitError, "permesso tool add, or permesso config show", "no tool '%s' in the configuration", r.Tool)
 	}
 	x.Rule = r.Lines()
-	x.Would, x.Of, err = control.TryRule(ctx, h, m, r.Workspace, x.Rule)
+	x.Would, x.Of, err = control.TryRules(ctx, h, m, r.Workspace, x.Rule)
 	if bad, ok := errors.AsType[*config.Error](err); ok && len(bad.Errors) > 0 {
 		return x, nil, console.Fail(console.ExitUsage, bad.Errors[0].Hint, "%s", bad.Errors[0].Message)
 	}
@@ -176,14 +185,18 @@ func (a *app) writeRule(ctx context.Context, x printedProposal, lines string, ye
 	if h.Config.File == "" {
 		return console.Fail(console.ExitError, "run permesso init", "no configuration file")
 	}
-	if h.Config.HasRule(x.Rule) {
-		return console.Fail(console.ExitError, "permesso rule list shows the rules", "%s already has this rule", h.Config.File)
+	these := "this rule"
+	if strings.Count(x.Rule, "[[rules]]\n") > 1 {
+		these = "these rules"
+	}
+	if h.Config.HasRules(x.Rule) {
+		return console.Fail(console.ExitError, "permesso rule list shows the rules", "%s already has %s", h.Config.File, these)
 	}
 	if !yes {
 		if _, _, ok := a.Terminal(); !ok || a.JSON {
 			return console.Fail(console.ExitUsage, "add --yes", "rule add --write asks a question, and needs a terminal")
 		}
-		agreed, err := a.Confirm(ctx, lines, "Write this rule into "+h.Config.File+"?")
+		agreed, err := a.Confirm(ctx, lines, "Write "+these+" into "+h.Config.File+"?")
 		if err == nil && !agreed {
 			err = console.Fail(console.ExitError, "", "cancelled; nothing was written")
 		}
@@ -192,7 +205,7 @@ func (a *app) writeRule(ctx context.Context, x printedProposal, lines string, ye
 		}
 	}
 	x.Daemon, err = setup.EditConfig(a.Console, h, func(data []byte) ([]byte, error) {
-		return home.Reader(a.Console).AddRule(h.Config.File, data, x.Rule)
+		return home.Reader(a.Console).AddRules(h.Config.File, data, x.Rule)
 	})
 	if errors.Is(err, fs.ErrPermission) {
 		return console.Wrap(console.ExitError, err, "permesso config edit, as the owner of the file; permesso rule add without --write prints the lines")

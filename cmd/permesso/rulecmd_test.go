@@ -25,10 +25,11 @@ func proposedRule(t *testing.T, p *approval.Pending) (lines string, judge func(a
 	cfg, err := config.Parse("permesso.toml", []byte("[workspaces.personal]\n"+lines+"\n"))
 	require.NoError(t, err, lines)
 	require.Len(t, cfg.Rules, 1)
-	alone, err := cfg.Rule(lines)
+	alone, err := cfg.RulesOf(lines)
 	require.NoError(t, err)
-	alone.Name = cfg.Rules[0].Name
-	require.Equal(t, cfg.Rules[0], alone)
+	require.Len(t, alone, 1)
+	alone[0].Name = cfg.Rules[0].Name
+	require.Equal(t, cfg.Rules, alone)
 	e := &policy.Engine{}
 	require.NoError(t, e.Load(policy.Config{Rules: cfg.Rules}))
 	return lines, func(args string) approval.Outcome {

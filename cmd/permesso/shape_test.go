@@ -59,7 +59,7 @@ var withoutJSON = map[string]string{
 }
 
 // jsonLines are command lines with JSON, in their order. {id} is a pending request, {seen} its digest, {new} no
-// file, {cases} a policy test, {empty} an empty folder.
+// file, {cases} a policy test, {program} a program, {broken} one with an error.
 var jsonLines = []string{
 	"pending", "status", "status --disk", "status --line", "show {id}", "history", "history --all", "stats", "audit tail", "audit tail -n 0", "audit verify",
 	"audit keys", "audit checkpoint", "audit prove {id}", "audit witness --to {new}", "audit acknowledge --reason x", "audit verify-proof {new}",
@@ -70,7 +70,7 @@ var jsonLines = []string{
 	"key create work", "key create work", "key list", "key list --all", "key revoke 0123",
 	"session list", "session clear work", "pause work", "pause work", "resume work", "resume work", "pause", "resume",
 	"rule add --from {id}", "prune", "prune --dry-run", "backup {new}", "workspace add x", "workspace remove x",
-	"request say", "wait {id} --timeout 1ms", "cancel {id}", "decide", "decide --stdin", "deny {id} no", "approve {id2} --seen {seen2}", "history", "grants --all",
+	"plan {program}", "plan {broken}", "run {broken}", "request say", "wait {id} --timeout 1ms", "cancel {id}", "decide", "decide --stdin", "deny {id} no", "approve {id2} --seen {seen2}", "history", "grants --all",
 	"sweep", "audit rotate-key", "version", "today", "answer {id} yes", "ask {id} why", "change {id} less", "deny --all --workspace work --yes",
 	"approve {id} --wait --seen {seen}", "watch", "approver list", "approver add bob --email bob@example.org --workspace work", "approver remove bob",
 	"tool add more --command true --yes", "tool list", "rule list", "rule add --tool say --outcome ask", "webhook test ci", "webhook secret {secret}",
@@ -101,7 +101,9 @@ func TestJSONIsOneValue(t *testing.T) {
 {"workspace":"work","request":{"tool_name":"say","request_data":{}},"expect":"ask"}`)
 	wrong := h.file("wrong.json", `{"workspace":"work","request":{"tool_name":"say","request_data":{}},"expect":"allow"}
 {"workspace":"work","request":{"tool_name":"say","request_data":{}},"expect":"allow"}`)
-	fill := strings.NewReplacer("{id}", ids[0], "{id2}", ids[1], "{seen2}", digestOf(h.layout, ids[1]), "{cases}", cases, "{wrong}", wrong, "{new}", filepath.Join(h.dir, "new"), "{secret}", filepath.Join(h.dir, "hook.secret"))
+	program := h.file("program.star", "def main():\n    tools.say(to = \"you\")\n")
+	broken := h.file("broken.star", "def main(:\n")
+	fill := strings.NewReplacer("{program}", program, "{broken}", broken, "{id}", ids[0], "{id2}", ids[1], "{seen2}", digestOf(h.layout, ids[1]), "{cases}", cases, "{wrong}", wrong, "{new}", filepath.Join(h.dir, "new"), "{secret}", filepath.Join(h.dir, "hook.secret"))
 	tried := map[string]bool{}
 	run := func(lines []string) {
 		for _, line := range lines {

@@ -206,6 +206,8 @@ func (a *app) showRecord(style chat.Style, s control.Story) {
 	switch {
 	case released:
 		a.printFact("released", rec.StartedAt.Local().Format(time.DateTime)+"; the gate runs nothing, and is not told how it ended")
+	case err == nil && about.Plan != nil:
+		a.showProgram(about, style, resp.Result)
 	case err == nil && len(resp.Result) > 0 && string(resp.Result) != "null":
 		a.printFact("result", style.Result(about, resp.Result))
 	}
@@ -254,7 +256,9 @@ func (a *app) showAsked(story control.Story, about *approval.Pending, s chat.Sty
 	if what.Kind() != "" { // a question has none
 		a.printFact("what", toolAndTarget(&what))
 	}
-	a.printFact("args", s.Result(about, about.RequestData)) // no one consents to it now
+	if about.Plan == nil {
+		a.printFact("args", s.Result(about, about.RequestData)) // no one consents to it now
+	}
 	for _, text := range []string{about.Agent.Title, about.Agent.Preview, about.Agent.Rationale} {
 		if text != "" {
 			a.Say("agent says: %s", s.OneLine(about, text))

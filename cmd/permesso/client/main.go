@@ -61,6 +61,7 @@ func root(a *console.Console) *cobra.Command {
 	c.PersistentFlags().BoolVar(&a.JSON, "json", false, "print JSON")
 	c.AddCommand(
 		agent.Request(a),
+		agent.Run(a),
 		agent.Wait(a),
 		agent.Cancel(a, nil),
 		agent.Hook(a, nil, nil),

@@ -29,5 +29,5 @@ func ReceiptFlags(c *cobra.Command, f *console.ReceiptCheck) {
 	c.Flags().StringVar(&f.Args, "args", "", "require these arguments, `JSON` or @FILE, byte for byte")
 	c.Flags().StringVar(&f.Subset, "args-subset", "", "accept these arguments, `JSON` or @FILE, as a part of --args, if the receipt covers parts")
 	c.Flags().StringVar(&f.Key, "key", "", "public key `file` (default: this home's keys/signing.pub)")
-	c.Flags().BoolVar(&f.AllowExpired, "allow-expired", false, "accept a receipt older than five minutes")
+	c.Flags().BoolVar(&f.AllowExpired, "allow-expired", false, "accept a receipt that has expired")
 }

@@ -206,17 +206,9 @@ func (a program) request() *cobra.Command {
 				return err
 			}
 			began := time.Now()
-			asked, err := within(cmd.Context(), &w, "submitting "+r.RequestID, "it may have been accepted: submit it again with --id "+r.RequestID, func(ctx context.Context) (client.Submitted, error) {
-				return g.Ask(ctx, r)
-			})
-			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-				return console.Wrap(console.ExitError, err, "nothing was submitted: free space in the folder of requests, or tell the operator that its disk is full")
-			}
-			if _, folders := g.(client.Files); folders && err != nil && console.HintFor(err) == "" {
-				return console.Wrap(console.ExitError, err, "mount the folder into the sandbox, as permesso mounts WORKSPACE prints it; or name it: --requests DIR --responses DIR")
-			}
+			asked, err := a.submit(cmd.Context(), g, &w, r)
 			if err != nil {
-				return withExitCode(err)
+				return err
 			}
 			if !wait {
 				over := submittedRequest{RequestID: asked.ID}
@@ -251,6 +243,20 @@ func (a program) request() *cobra.Command {
 	return c
 }
 
+// submit submits a request, for at most the time of --timeout.
+func (a program) submit(ctx context.Context, g agentGate, w *endpoint, r approval.Request) (client.Submitted, error) {
+	asked, err := within(ctx, w, "submitting "+r.RequestID, "it may have been accepted: submit it again with --id "+r.RequestID, func(ctx context.Context) (client.Submitted, error) {
+		return g.Ask(ctx, r)
+	})
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return asked, console.Wrap(console.ExitError, err, "nothing was submitted: free space in the folder of requests, or tell the operator that its disk is full")
+	}
+	if _, folders := g.(client.Files); folders && err != nil && console.HintFor(err) == "" {
+		return asked, console.Wrap(console.ExitError, err, "mount the folder into the sandbox, as permesso mounts WORKSPACE prints it; or name it: --requests DIR --responses DIR")
+	}
+	return asked, withExitCode(err)
+}
+
 // submittedRequest is what request --json prints without --wait.
 type submittedRequest struct {
 	RequestID     string  `json:"request_id"`
@@ -259,7 +265,7 @@ type submittedRequest struct {
 
 // compose completes a request and checks it as the daemon will.
 func (a program) compose(r *approval.Request, args []string, data string) (err error) {
-	if r.ToolName == "" && r.ActionType == "" && r.Type != approval.TypeQuestion {
+	if r.ToolName == "" && r.ActionType == "" && r.Program == "" && r.Type != approval.TypeQuestion {
 		return console.Fail(console.ExitUsage, "permesso request --help", "request needs TOOL, --action-type or --question")
 	}
 	if len(r.Metadata) > 0 && !r.Metadata.IsValid() {

@@ -126,7 +126,11 @@ func (r Receipts) Verifier(key string) (*receipt.Verifier, error) {
 
 // DescribeReceipt describes a valid receipt in one line.
 func DescribeReceipt(f *approval.ReceiptFacts) string {
-	return fmt.Sprintf("valid: %s %s in %s, %s at %s", f.RequestID, f.Tool, f.Workspace, DecidedBy(f), f.Issued.Format(time.RFC3339))
+	what := f.Tool
+	if f.ProgramSHA256 != "" {
+		what = "program " + f.ProgramSHA256 + ", plan " + f.ArgsSHA256 + ","
+	}
+	return fmt.Sprintf("valid: %s %s in %s, %s at %s", f.RequestID, what, f.Workspace, DecidedBy(f), f.Issued.Format(time.RFC3339))
 }
 
 // DecidedBy is who decided what a receipt is about: approved by ann via cli.

@@ -13,6 +13,7 @@ import (
 	"github.com/permesso-dev/permesso/cmd/permesso/config"
 	"github.com/permesso-dev/permesso/cmd/permesso/internal/home"
 	"github.com/permesso-dev/permesso/ipc/httpapi"
+	"github.com/permesso-dev/permesso/security/policy"
 )
 
 var opRule = get("rule", "/requests/{workspace}/{id}/rule", "Propose a rule that allows a request", (*Service).rule)
@@ -43,7 +44,36 @@ func (s *Service) ProposeRule(ctx context.Context, c *httpapi.Caller, k approval
 		return x, err
 	}
 	t := &trial{s.Viewer, s.Home.Current(), m}
+	if st.Pending.Plan != nil {
+		return t.proposeProgram(st.Pending)
+	}
 	return t.propose(ctx, st.Pending, st.Client(k.Workspace))
+}
+
+// proposeProgram returns the rules that allow programs with calls like those of this one, or why its steps would still
+// ask with them.
+func (t *trial) proposeProgram(p *approval.Pending) (chat.Proposal, error) {
+	lines := config.ProposeProgram(p.Plan.Steps, p.SourceGroup, p.ClientID)
+	view, err := t.view(lines)
+	if err != nil {
+		return chat.Proposal{}, err
+	}
+	steps := gate.StepsOf(home.SettingsOf(t.cfg), p, time.Now())
+	run, each := view.JudgeProgram(steps)
+	if run.Outcome == approval.Allow {
+		if rules, err := t.cfg.RulesOf(lines); err != nil || len(rules) == 0 {
+			return chat.Proposal{WhyNot: []approval.Reason{approval.Because("rule_needless")}}, err
+		}
+		return chat.Proposal{Rule: lines}, nil
+	}
+	x := chat.Proposal{WhyNot: run.Reasons}
+	for i, r := range each {
+		if r.Outcome == approval.Ask && len(steps[i].Opaque) > 0 {
+			x.WhyNot = append(x.WhyNot, approval.Because("program_opaque"))
+			break
+		}
+	}
+	return x, nil
 }
 
 // ruleMasked says that a rule would hold a secret.
@@ -55,7 +85,7 @@ func noRule(p *approval.Pending) string {
 	switch {
 	case p.Type == approval.TypeQuestion:
 		return "answer_once"
-	case p.ToolName == "":
+	case p.ToolName == "" && p.Plan == nil:
 		return "rule_no_tool"
 	case len(chat.Style{Redact: redaction}.Masked(p)) > 0, len(redaction.For(p).Unmaskable()) > 0:
 		return ruleMasked
@@ -107,28 +137,36 @@ func (t *trial) propose(ctx context.Context, p *approval.Pending, client string)
 // with returns a function that judges requests by the configuration and the rule of these
 // lines. The operator's loader reads them.
 func (t *trial) with(lines string) (func(approval.Facts) approval.Ruling, error) {
-	rule, err := t.cfg.Rule(lines)
-	if err != nil {
-		return nil, err
-	}
-	rule.Name, rule.Reason = "proposed", "" // for the reasons of why it does not help
-	changed := t.cfg.PolicyConfig()
-	changed.Rules = append(slices.Clone(changed.Rules), rule)
-	view, err := t.memory.Try(changed)
+	view, err := t.view(lines)
 	if err != nil {
 		return nil, err
 	}
 	return view.Judge, nil
 }
 
+// view is the policy of the configuration with the rules of these lines.
+func (t *trial) view(lines string) (*policy.View, error) {
+	rules, err := t.cfg.RulesOf(lines)
+	if err != nil {
+		return nil, err
+	}
+	changed := t.cfg.PolicyConfig()
+	changed.Rules = slices.Clone(changed.Rules)
+	for _, rule := range rules {
+		rule.Name, rule.Reason = "proposed", "" // for the reasons of why it does not help
+		changed.Rules = append(changed.Rules, rule)
+	}
+	return t.memory.Try(changed)
+}
+
 // lastRuled is how many requests TryRule judges.
 const lastRuled = 20
 
-// TryRule says of how many of a workspace's last requests the rule of these lines would have
-// made what its outcome says, and of how many nothing else does. Without a workspace it
-// judges those of all.
-func TryRule(ctx context.Context, h *home.Home, m *home.Memory, workspace, lines string) (n, of int, err error) {
-	rule, err := h.Config.Rule(lines)
+// TryRules says of how many of a workspace's last requests the rules of these lines would have
+// made what the outcome of one of them says, and of how many nothing else does. Without a
+// workspace it judges those of all.
+func TryRules(ctx context.Context, h *home.Home, m *home.Memory, workspace, lines string) (n, of int, err error) {
+	rules, err := h.Config.RulesOf(lines)
 	if err != nil || m.Keys == nil {
 		return 0, 0, err
 	}
@@ -148,7 +186,8 @@ func TryRule(ctx context.Context, h *home.Home, m *home.Memory, workspace, lines
 			continue
 		}
 		_, _, before := Rejudge(ctx, t.viewer, home.SettingsOf(t.cfg), x.Key, m.Judge)
-		if of++; after.Outcome == rule.Outcome && before.Outcome != rule.Outcome {
+		does := slices.ContainsFunc(rules, func(r policy.Rule) bool { return r.Outcome == after.Outcome })
+		if of++; does && before.Outcome != after.Outcome {
 			n++
 		}
 	}

@@ -137,7 +137,7 @@ func (c *requestMetrics) observe(e event.Entry) {
 		}
 		delete(c.since[k.Workspace], k.ID)
 	}
-	if status != "" {
+	if _, step := approval.CutStep(e.RequestID); status != "" && step == 0 {
 		name := fmt.Sprintf("permesso_requests_total{workspace=%q,status=%q}", e.Workspace, status)
 		c.metrics.GetOrCreateCounter(name).Inc()
 	}

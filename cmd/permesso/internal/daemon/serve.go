@@ -46,6 +46,7 @@ type server struct {
 	audit       *audit.Log
 	memory      *home.Memory
 	runner      *exec.Runner
+	planner     exec.Planner
 	watcher     *watcher.Watcher
 	feed        *feed
 	metrics     *requestMetrics
@@ -272,7 +273,7 @@ func (s *server) storageChanged(ws string, st gate.Storage) {
 func (s *server) newGate() *gate.Gate {
 	return &gate.Gate{
 		Store: s.Store, Seal: s.keys.Seal, Receipts: s.keys.Signer,
-		Grants: s.memory, Executor: s.runner, Audit: s.audit,
+		Grants: s.memory, Executor: s.runner, Planner: &s.planner, Audit: s.audit,
 		Config: s.Live.Config, Pauses: &ipc.PauseGuard{Store: s.Store}, Words: chat.Words{}, Log: s.log, Changed: s.changed, Limited: s.limited,
 		Host: home.NewHostFiles(s.Home), HoldsSecret: home.HoldsSecret, Head: s.logHead,
 		ResponseRetention: s.Config.Retention.Responses, RecordRetention: s.Config.Retention.Records, Health: s.setDegraded, StorageChanged: s.storageChanged,

@@ -277,6 +277,16 @@ type configuredPolicy struct {
 // Judge implements gate.Policy.
 func (j *configuredPolicy) Judge(f approval.Facts) approval.Ruling { return j.view.Judge(f) }
 
+// JudgeProgram implements gate.Policy.
+func (j *configuredPolicy) JudgeProgram(steps []approval.Facts) (run approval.Ruling, each []approval.Ruling) {
+	return j.view.JudgeProgram(steps)
+}
+
+// OffersProgram implements gate.Policy.
+func (j *configuredPolicy) OffersProgram(f approval.Facts, steps []approval.Facts, given approval.Ruling) []approval.Offer {
+	return j.view.OffersProgram(f, steps, given)
+}
+
 // Reserve reads the ruling's grant again, so that a revocation takes effect at
 // once.
 func (j *configuredPolicy) Reserve(f approval.Facts, r approval.Ruling, human bool) (undo func(), refused *approval.Ruling) {

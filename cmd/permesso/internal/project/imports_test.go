@@ -48,25 +48,27 @@ type rule struct {
 // itself may import is in the plan.
 var leaves = []string{
 	"approval/apikey", "approval/codec", "approval/decide", "approval/event", "approval/facts", "approval/grant", "approval/hints",
-	"approval/move", "approval/store", "approval/submit",
+	"approval/move", "approval/program", "approval/store", "approval/submit",
 }
 
 // plan holds every package, built or not yet: a package that is missing here is refused.
 var plan = []rule{
-	{"approval", []string{"approval/codec"}},                                     // pure: imported by all
-	{"approval/codec", nil},                                                      // strict JSON
-	{"approval/event", []string{"approval/codec"}},                               // the audit log's words
-	{"approval/facts", []string{"approval", "approval/codec"}},                   // what is known of a request
-	{"approval/grant", []string{"approval", "approval/codec", "approval/facts"}}, // autonomy, grants, taints
-	{"approval/hints", nil},                                                      // what an operator can do about an error
-	{"approval/move", []string{"approval"}},                                      // chooses the next step
-	{"approval/apikey", []string{"approval", "approval/codec"}},                  // keys for the HTTP API
-	{"approval/store", []string{"approval", "approval/event"}},                   // the store's interface, the parts of a commit, errors
-	{"approval/submit", []string{"approval"}},                                    // what comes with a request
-	{"approval/decide", []string{"approval"}},                                    // what comes with a decision
-	{"approval/gate", []string{"approval"}},                                      // knows stores, policies and executors only as its own interfaces
-	{"approval/read", []string{"approval"}},                                      // the read model
-	{"approval/exec", []string{"approval"}},                                      // takes a receipt verifier as an interface
+	{"approval", []string{"approval/codec"}},                                              // pure: imported by all
+	{"approval/codec", nil},                                                               // strict JSON
+	{"approval/event", []string{"approval/codec"}},                                        // the audit log's words
+	{"approval/facts", []string{"approval", "approval/codec"}},                            // what is known of a request
+	{"approval/grant", []string{"approval", "approval/codec", "approval/facts"}},          // autonomy, grants, taints
+	{"approval/hints", nil},                                                               // what an operator can do about an error
+	{"approval/move", []string{"approval"}},                                               // chooses the next step
+	{"approval/apikey", []string{"approval", "approval/codec"}},                           // keys for the HTTP API
+	{"approval/store", []string{"approval", "approval/event"}},                            // the store's interface, the parts of a commit, errors
+	{"approval/submit", []string{"approval"}},                                             // what comes with a request
+	{"approval/decide", []string{"approval"}},                                             // what comes with a decision
+	{"approval/program", []string{"approval", "approval/codec", "approval/facts"}},        // evaluates programs, and checks what they guarantee
+	{"approval/gate", []string{"approval"}},                                               // knows stores, policies and executors only as its own interfaces
+	{"approval/read", []string{"approval"}},                                               // the read model
+	{"approval/exec/evaluate", []string{"approval/program"}},                              // the process that evaluates a program
+	{"approval/exec", []string{"approval", "approval/program", "approval/exec/evaluate"}}, // takes a receipt verifier as an interface
 
 	{"ipc/journal", []string{"approval/hints"}}, // a write-ahead journal of bytes
 	{"ipc", []string{"approval", "ipc/journal"}},
@@ -170,6 +172,7 @@ var homes = []struct {
 	{"github.com/godbus/dbus", []string{desktop, "cmd/permesso/internal/desktop/desktoptest"}},
 	// Policy matches paths; no other package matches patterns.
 	{"github.com/bmatcuk/doublestar", []string{"security/policy"}},
+	{"go.starlark.net", []string{"approval/program"}},
 	{"mvdan.cc/sh", []string{"approval/facts", "cmd/permesso/internal/ruletest"}},
 	{"github.com/pelletier/go-toml", []string{"chat", "chat/messagestest", "cmd/permesso", "cmd/permesso/config", console, "ipc/agentconf", "ipc/hook/check", "security/secrets"}},
 	// Test libraries never reach the binary.
