@@ -434,7 +434,7 @@ export const scenarios = {
     await page.locator('#code-1').focus()
     await scene.site.operator('deny', two.id)
     await page.locator('#news', { hasText: /denied/i }).waitFor()
-    assert.match(await page.locator('#live').textContent(), /This request has changed.*denied/)
+    assert.match(await page.locator('#live').textContent(), /This request has changed.*denied/i)
     assert.equal(await page.evaluate(() => document.activeElement.id), 'main', 'the focus went with the button')
   },
 
