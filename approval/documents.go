@@ -382,9 +382,9 @@ type Claim struct {
 	ClaimedAt     time.Time `json:"claimed_at"`
 	Receipt       string    `json:"receipt"` // signed note
 	ArgsSubset    []string  `json:"args_subset,omitzero"`
-	ProgramSHA256 string    `json:"program_sha256,omitzero"` // of a program's text; args_sha256 is that of its plan
-	Plan          *Plan     `json:"plan,omitzero"`           // of a program that policy allowed
-	Step          *Step     `json:"step,omitzero"`           // of a step of a program: the call with the values that run
+	ProgramSHA256 string    `json:"-"`             // for the receipt: of a program's text; args_sha256 is that of its plan
+	Plan          *Plan     `json:"plan,omitzero"` // of a program that policy allowed
+	Step          *Step     `json:"step,omitzero"` // of a step of a program: the call with the values that run
 }
 
 // Encode returns the body to be sealed.

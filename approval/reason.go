@@ -112,9 +112,6 @@ var reasonInfos = [...]reasonInfo{
 	{code: "gap_effect"},
 	{code: "gap_contract"},
 	// Trust. where and n of a secret: the field and its bytes.
-	// Programs that are not asked about. detail: the gate's own words, which have some of the program's in them.
-	{code: "program_error", args: "detail", argues: forDeny},
-	{code: "guarantee_refuted", args: "guarantee step", argues: forDeny},
 	{code: "not_dangerous", args: "tool", argues: forAllow},
 	{code: "dangerous_writes", args: "tool?", argues: forAsk},
 	{code: "trifecta", args: "tool? target? strangers? strangers_in? strangers_n? secrets? secrets_in? secrets_n?", argues: forAsk, rank: askOfHost},
@@ -148,6 +145,9 @@ var reasonInfos = [...]reasonInfo{
 	// Programs. The reasons after program_step are those of this step.
 	{code: "program_step", args: "step tool"},
 	{code: "program_empty", argues: forAllow},
+	// detail: the gate's own words, which have some of the program's in them.
+	{code: "program_error", args: "detail", argues: forDeny},
+	{code: "guarantee_refuted", args: "guarantee step", argues: forDeny},
 	// What would change the ruling.
 	{code: "raise_autonomy", args: "capability level"},
 	{code: "clear_taints", args: "workspace"},

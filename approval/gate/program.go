@@ -252,6 +252,11 @@ func (m *planning) read(ctx context.Context, tool approval.Tool, step *approval.
 	if m.preview || !tool.Reads || m.acted || len(step.Opaque) > 0 {
 		return approval.Answer{}, nil
 	}
+	settings, policy := m.g.Config() // a reload counts from the next read on
+	if t, known := settings.Tool(step.Tool); !known || t.SHA256() != step.ToolSHA256 {
+		return approval.Answer{}, nil // the plan will be made again
+	}
+	m.run.policy = policy
 	before, err := m.g.readRecord(ctx, m.run.key.StepKey(n))
 	if err != nil {
 		return approval.Answer{}, err

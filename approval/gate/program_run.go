@@ -166,6 +166,8 @@ func (p *replay) pinned(ctx context.Context, step *approval.Step, n int) (stepOu
 
 // step runs a step with the values that its opaque arguments have by now.
 func (p *replay) step(ctx context.Context, planned *approval.Step, n int) (out stepOutcome, err error) {
+	p.settings, p.run.policy = p.g.Config() // a reload counts from the next step on
+	p.ws, _ = p.settings.Workspace(p.run.key.Workspace)
 	tool, known := p.settings.Tool(planned.Tool)
 	step := *planned
 	step.Data = withOpaque(step.Call, func(ref approval.ResultRef) (v approval.Raw) {
