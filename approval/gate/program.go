@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -363,7 +362,6 @@ func inProgram(r *approval.Ruling) {
 	}
 	for i := range r.Reasons {
 		if r.Reasons[i].Args["where"] == preview {
-			r.Reasons[i].Args = maps.Clone(r.Reasons[i].Args)
 			r.Reasons[i].Args["where"] = program
 		}
 	}

@@ -97,6 +97,7 @@ func TestProgramNeedsResult(t *testing.T) {
 	out := h.programOutcome(k)
 	require.Equal(t, "needs", out.Main)
 	require.Equal(t, approval.ContinuationID(k.ID), out.NextRequestID)
+	require.Contains(t, out.Undo, `tools["unmail"](`, "the rest may never come")
 
 	next := approval.Key{Workspace: personal, ID: out.NextRequestID}
 	more := `"continues":"` + k.ID + `"`

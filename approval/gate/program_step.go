@@ -103,13 +103,11 @@ func (g *Gate) runStep(ctx context.Context, x *programRun, tool approval.Tool, s
 
 // stepBegun reports whether a step was claimed or has ended.
 func (g *Gate) stepBegun(ctx context.Context, k approval.Key) (bool, error) {
-	for _, d := range []approval.Doc{approval.DocRecord, approval.DocClaim} {
-		if _, there, err := g.readIfExists(ctx, d, k); err != nil || there {
-			return there, err
-		}
+	_, there, err := g.readIfExists(ctx, approval.DocRecord, k)
+	if err == nil && !there {
+		_, there, err = g.readIfExists(ctx, approval.DocClaim, k)
 	}
-	_, ended := g.ended.get(k)
-	return ended, nil
+	return there, err
 }
 
 // beginStep claims a step, or finds out how one that was claimed before goes on.

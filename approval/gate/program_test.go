@@ -266,21 +266,26 @@ func TestProgramReads(t *testing.T) {
 		h.step(k)
 		require.Equal(t, []string{`look {"at":"a"}`}, h.ran())
 	})
-	t.Run("a changed result is not used", func(t *testing.T) {
-		h, k := programRig(t, options{}), key(1)
-		h.ask(k, programRequest(k, source))
-		p := h.pending(k)
-		p.Plan.Steps[0].ResultSHA256 = approval.Digest([]byte("another"))
-		body, err := p.Encode()
-		require.NoError(t, err)
-		put := store.Put(approval.DocPending, k, h.key.Seal(approval.DocPending, k, body))
-		put.Mode = store.Replace
-		require.NoError(t, h.store.Commit(t.Context(), put))
-		h.decide(decision(k, approval.Approved))
-		h.step(k)
-		require.Contains(t, h.outcome(k), "failed: Stopped: diverged at step 1")
-		require.Len(t, h.ran(), 1)
-	})
+	for name, change := range map[string]func(s *approval.Step){
+		"a changed result is not used":  func(s *approval.Step) { s.ResultSHA256 = approval.Digest([]byte("another")) },
+		"a changed failure is not used": func(s *approval.Step) { s.Failed = "no such place" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, k := programRig(t, options{}), key(1)
+			h.ask(k, programRequest(k, source))
+			p := h.pending(k)
+			change(&p.Plan.Steps[0])
+			body, err := p.Encode()
+			require.NoError(t, err)
+			put := store.Put(approval.DocPending, k, h.key.Seal(approval.DocPending, k, body))
+			put.Mode = store.Replace
+			require.NoError(t, h.store.Commit(t.Context(), put))
+			h.decide(decision(k, approval.Approved))
+			h.step(k)
+			require.Contains(t, h.outcome(k), "failed: Stopped: diverged at step 1")
+			require.Len(t, h.ran(), 1)
+		})
+	}
 }
 
 // TestProgramByPolicy: a program whose steps policy allows runs without a person, one is enough to ask, and what an approval
@@ -519,12 +524,53 @@ func TestPlansAreLimited(t *testing.T) {
 func TestGuaranteeOfLinkedPaths(t *testing.T) {
 	h, k := programRig(t, options{}), key(1)
 	h.Policy.Resolve = func(name string) (string, error) { return strings.Replace(name, "/in/link", "/etc", 1), nil }
-	const source = "def main():\n    guarantee(only_under(\"path\", \"/in\"))\n    tools.save(path = \"/in/a\", content = \"\")\n    tools.save(path = \"/in/%s/b\", content = \"\")\n"
-	h.ask(k, programRequest(k, fmt.Sprintf(source, "other")))
+	const source = "def main():\n    guarantee(only_under(\"path\", %q), at_most(tools.save, 9))\n    tools.save(path = \"/in/a\", content = \"\")\n    tools.save(path = \"/in/%s/b\", content = \"\")\n"
+	h.ask(k, programRequest(k, fmt.Sprintf(source, "/in", "other")))
 	require.Equal(t, approval.GuaranteeProved, h.pending(k).Plan.Guarantees[0].State)
 	k = key(2)
-	h.ask(k, programRequest(k, fmt.Sprintf(source, "link")))
+	h.ask(k, programRequest(k, fmt.Sprintf(source, "/in", "link")))
 	require.Equal(t, map[string]string{"/in/link/b": "/etc/b"}, h.pending(k).Plan.Steps[1].Ruling.Links)
 	require.Equal(t, approval.GuaranteeUnknown, h.pending(k).Plan.Guarantees[0].State)
 	require.Equal(t, 2, h.pending(k).Plan.Guarantees[0].Step)
+	require.Equal(t, approval.GuaranteeProved, h.pending(k).Plan.Guarantees[1].State, "it says nothing of paths")
+	h.Policy.Resolve = func(name string) (string, error) { return strings.Replace(name, "/in/link", "/inner", 1), nil }
+	k = key(3)
+	h.ask(k, programRequest(k, fmt.Sprintf(source, "/in", "link")))
+	require.Equal(t, approval.GuaranteeUnknown, h.pending(k).Plan.Guarantees[0].State)
+	k = key(4)
+	h.ask(k, programRequest(k, fmt.Sprintf(source, "/", "link")))
+	require.Equal(t, approval.GuaranteeProved, h.pending(k).Plan.Guarantees[0].State, "all is below /")
+}
+
+// TestSecretsOfAProgram: people read where they are, in the program or in its preview.
+func TestSecretsOfAProgram(t *testing.T) {
+	for place, more := range map[string][]string{"program": nil, "preview": {`"preview":"all files"`}} {
+		h, k := programRig(t, options{}), key(1)
+		h.Policy.Scan = func(f *approval.Facts) []approval.Finding {
+			if strings.Contains(f.Agent.Preview, "SECRET") {
+				return []approval.Finding{{Kind: "secret", Where: "preview", Length: 6}}
+			}
+			return nil
+		}
+		h.ask(k, programRequest(k, "# SECRET\n"+three, more...))
+		p := h.pending(k)
+		for _, r := range []approval.Ruling{p.Ruling, p.Plan.Steps[0].Ruling} {
+			require.Len(t, r.Secrets, 1)
+			require.Equal(t, place, r.Secrets[0].Where)
+			require.Equal(t, place, r.Reason("secret").Args["where"])
+		}
+	}
+}
+
+// TestReceiptOfAStep: of a tool that runs nothing on this host, the agent gets the receipt.
+func TestReceiptOfAStep(t *testing.T) {
+	h, k := programRig(t, options{}), key(1)
+	none := programTools()["save"]
+	none.Name, none.Handler = "mark", approval.Handler{Kind: approval.HandlerNone}
+	h.setTool("mark", none)
+	h.approveProgram(k, "def main():\n    tools.mark(path = \"/x\", content = \"\")\n    tools.save(path = \"/x\", content = \"\")\n")
+	var out struct{ Steps []struct{ Receipt string } }
+	require.NoError(t, json.Unmarshal(h.response(k).Result, &out))
+	require.Contains(t, out.Steps[0].Receipt, "permesso receipt v1\n")
+	require.Empty(t, out.Steps[1].Receipt)
 }
