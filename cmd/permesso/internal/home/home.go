@@ -150,8 +150,10 @@ func (h *Home) ActAsOwner() error {
 	return nil
 }
 
-// ReadLog is a read.Log of this home's audit log.
+// ReadLog is a read.Log of this home's audit log. In the daemon it has the entry of every
+// document that can be seen, although files change before the log does.
 func (h *Home) ReadLog(keep func(line []byte) bool, each func(event.Entry) error) error {
+	_ = h.Store.Flush() // elsewhere nothing is under way; health has an error
 	return audit.Backwards(h.FS, h.Layout.Audit(), keep, each)
 }
 
