@@ -609,3 +609,34 @@ func (h *rig) reloadInStep(n int, change func() (gate.Settings, gate.Policy)) {
 type withoutTools struct{ *rig }
 
 func (withoutTools) Tool(string) (approval.Tool, bool) { return approval.Tool{}, false }
+
+// TestProgramLeftByAStop: a stopping gate begins no step, and the next start goes on with it.
+func TestProgramLeftByAStop(t *testing.T) {
+	h, k := programRig(t, withProbeTool(options{})), key(1)
+	inside, open := make(chan struct{}), make(chan struct{})
+	h.beforeRuns(func(job approval.Job) {
+		if job.RequestID == k.StepKey(1).ID {
+			close(inside)
+			<-open
+		}
+	})
+	h.ask(k, programRequest(k, three))
+	h.decide(decision(k, approval.Approved))
+	h.run(0)
+	h.gate.Wake(k)
+	<-inside
+	wait := h.beginStop()
+	close(open)
+	wait()
+	require.Empty(t, h.executor.argsOf(k.StepKey(2)))
+	require.False(t, h.isSettled(k))
+	require.False(t, h.has(approval.DocClaim, k.StepKey(2)))
+
+	h.reopen()
+	h.run(0)
+	h.waitResponse(k, 5*time.Second)
+	require.Equal(t, []string{"save approved", "save approved", "save approved"}, h.statuses(k))
+	for step := 1; step <= 3; step++ {
+		require.Len(t, h.executor.argsOf(k.StepKey(step)), 1)
+	}
+}

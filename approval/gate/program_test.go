@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -39,7 +40,9 @@ func programTools() map[string]approval.Tool {
 }
 
 func programRig(t testing.TB, o options) *rig {
-	o.frozenClock, o.inline, o.tools = true, true, programTools()
+	tools := programTools()
+	maps.Copy(tools, o.tools)
+	o.frozenClock, o.inline, o.tools = true, true, tools
 	o.rules = append(o.rules, policy.Rule{Name: "look", Tool: policy.Names{"look"}, Outcome: approval.Allow})
 	h := newRig(t, o)
 	h.executor.do = func(job approval.Job) approval.Effect {
