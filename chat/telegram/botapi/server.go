@@ -143,6 +143,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	fault := s.takeFault(name)
 	if fault != nil && fault.fail(s, w, r) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.record(&call{method: name}, s.now(), fault.Kind.code(), "fault: "+fault.Kind.String())
 		return
 	}
@@ -174,8 +176,12 @@ func route(path string) (name string, refused *refusal) {
 
 // do reads and executes a call. What refuses it, however deep, panics with the *refusal, and only do recovers.
 func (s *Server) do(name string, r *http.Request) (result any, refused *refusal) {
-	c, at := &call{method: name}, s.now()
+	c, at, locked := &call{method: name}, s.now(), false
 	defer func() {
+		if !locked {
+			s.mu.Lock()
+		}
+		defer s.mu.Unlock()
 		code, description := http.StatusOK, ""
 		if why := recover(); why != nil {
 			refused = why.(*refusal) // any other panic is a bug
@@ -193,14 +199,12 @@ func (s *Server) do(name string, r *http.Request) (result any, refused *refusal)
 	}
 	c.refuseUnknown(m.params)
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	locked = true // until the call is recorded: who sees what it did sees the call
 	return m.do(s, c), nil
 }
 
-// record records a call, and notifies waiters.
+// record records a call, and notifies waiters. s.mu is held.
 func (s *Server) record(c *call, at time.Time, code int, description string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.calls = append(s.calls, Call{c.method, c.params, at, code, description})
 	s.notify()
 }

@@ -138,7 +138,7 @@ func (s *Server) Inject(kind string, payload json.RawMessage) int64 {
 type State struct {
 	chats    map[int64][]Message
 	Commands map[string][]BotCommand // the bot's menu by language; "" is the default
-	Calls    []Call                  // the bot's calls, getUpdates included, in the order of the answers
+	Calls    []Call                  // the bot's calls, getUpdates included, in the order of their effects
 }
 
 // Chat returns the messages of a chat, oldest first.
