@@ -168,9 +168,8 @@ func TestProgramDiverges(t *testing.T) {
 	}
 }
 
-// TestProgramGoesOn: after a stop in the middle, and after a pause, the run goes on behind its last step, and none runs
-// twice.
-func TestProgramGoesOn(t *testing.T) {
+// pausedProgram is an approved program whose workspace is paused while its second step runs.
+func pausedProgram(t *testing.T) (*rig, approval.Key) {
 	h, k := programRig(t, options{}), key(1)
 	held := &guard{}
 	h.gate.Pauses = held
@@ -178,6 +177,20 @@ func TestProgramGoesOn(t *testing.T) {
 	h.ask(k, programRequest(k, three))
 	h.decide(decision(k, approval.Approved))
 	h.step(k)
+	return h, k
+}
+
+// changeSave gives the tool save another command.
+func (h *rig) changeSave() {
+	changed := programTools()["save"]
+	changed.Handler.Argv = []string{"/bin/other"}
+	h.setTool("save", changed)
+}
+
+// TestProgramGoesOn: after a stop in the middle, and after a pause, the run goes on behind its last step, and none runs
+// twice.
+func TestProgramGoesOn(t *testing.T) {
+	h, k := pausedProgram(t)
 	require.Equal(t, "none", h.outcome(k))
 	require.Len(t, h.ran(), 2)
 	h.clock.move(time.Minute)
@@ -198,11 +211,7 @@ func TestProgramGoesOn(t *testing.T) {
 	})
 	t.Run("not with a changed tool", func(t *testing.T) {
 		h, k := programRig(t, options{}), key(1)
-		h.beforeRuns(func(approval.Job) {
-			changed := programTools()["save"]
-			changed.Handler.Argv = []string{"/bin/other"}
-			h.setTool("save", changed)
-		})
+		h.beforeRuns(func(approval.Job) { h.changeSave() })
 		h.approveProgram(k, three)
 		require.Contains(t, h.outcome(k), "failed: Stopped: step 2 (save): the tool changed, ask again")
 		require.Len(t, h.ran(), 1)
@@ -210,19 +219,9 @@ func TestProgramGoesOn(t *testing.T) {
 	t.Run("what ran counts, whatever changes then", func(t *testing.T) {
 		for _, change := range []func(h *rig){
 			func(h *rig) { h.setTool("save", approval.Tool{}) },
-			func(h *rig) {
-				changed := programTools()["save"]
-				changed.Handler.Argv = []string{"/bin/other"}
-				h.setTool("save", changed)
-			},
+			(*rig).changeSave,
 		} {
-			h, k := programRig(t, options{}), key(1)
-			held := &guard{}
-			h.gate.Pauses = held
-			h.beforeRuns(func(job approval.Job) { held.paused = strings.Contains(string(job.Args), "two") })
-			h.ask(k, programRequest(k, three))
-			h.decide(decision(k, approval.Approved))
-			h.step(k)
+			h, k := pausedProgram(t)
 			change(h)
 			h.reopen()
 			h.step(h.keys...)
