@@ -60,26 +60,53 @@ func TestTimeOfCallsDoesNotCount(t *testing.T) {
 	<-over
 }
 
+// TestTimeIsJudgedByTheKernel ends a process with the signal of its limit, long before its time is over by any other clock:
+// the limit counts whole ticks, what a process is said to have used is counted otherwise.
+func TestTimeIsJudgedByTheKernel(t *testing.T) {
+	p := &Planner{}
+	job := approval.ProgramJob{Tools: programTools(), Source: "def main():\n  tools.fetch(url = 'https://a.example')"}
+	for signal, text := range map[syscall.Signal]string{
+		syscall.SIGXCPU: "the program takes longer than 2s",
+		syscall.SIGKILL: "evaluate a program: read from the evaluation: EOF: signal: killed: ", // of whom is not known
+	} {
+		_, err := p.Evaluate(t.Context(), job, func(approval.Call) (approval.Answer, error) {
+			pids := evaluations()
+			require.Len(t, pids, 1)
+			require.NoError(t, syscall.Kill(pids[0], signal))
+			return approval.Answer{}, nil
+		})
+		require.EqualError(t, err, text)
+		_, fault := errors.AsType[*approval.ProgramError](err)
+		require.Equal(t, signal == syscall.SIGXCPU, fault)
+	}
+}
+
+// evaluations are the processes of this one that evaluate.
+func evaluations() (all []int) {
+	for _, pid := range childrenOf(os.Getpid()) {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && strings.Contains(string(line), evaluate.Arg) {
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
 // TestEvaluationHasNothing looks at a process that waits for its job.
 func TestEvaluationHasNothing(t *testing.T) {
 	p := &Planner{}
 	job := approval.ProgramJob{Tools: programTools(), Source: "def main():\n  tools.fetch(url = 'https://a.example')"}
 	_, err := p.Evaluate(t.Context(), job, func(approval.Call) (approval.Answer, error) {
-		pids := childrenOf(os.Getpid())
-		found := false
+		pids := evaluations()
+		require.NotEmpty(t, pids)
 		for _, pid := range pids {
 			dir := fmt.Sprintf("/proc/%d/", pid)
-			line, err := os.ReadFile(dir + "cmdline")
-			if err != nil || !strings.Contains(string(line), evaluate.Arg) {
-				continue
-			}
-			found = true
 			environ, err := os.ReadFile(dir + "environ")
 			require.NoError(t, err)
 			require.Empty(t, environ)
 			limits, err := os.ReadFile(dir + "limits")
 			require.NoError(t, err)
-			for _, limit := range []string{`Max file size +0 +0`, `Max core file size +0 +0`, `Max cpu time +2 +2`, `Max open files +16 +16`} {
+			for _, limit := range []string{`Max file size +0 +0`, `Max core file size +0 +0`, `Max cpu time +2 +3`, `Max open files +16 +16`} {
 				require.Regexp(t, limit, string(limits))
 			}
 			status, err := os.ReadFile(dir + "status")
@@ -93,7 +120,6 @@ func TestEvaluationHasNothing(t *testing.T) {
 				require.True(t, fd.Name() <= "2" || strings.HasPrefix(to, "anon_inode:"), "%s: %s", fd.Name(), to)
 			}
 		}
-		require.True(t, found)
 		return approval.Answer{}, nil
 	})
 	require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,19 +31,34 @@ func limit() error {
 	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, lowPriority); err != nil {
 		return os.NewSyscallError("setpriority", err)
 	}
+	if err := endAtSIGXCPU(); err != nil {
+		return err
+	}
+	seconds := uint64(Time.Seconds())
 	for _, l := range []struct {
-		resource int
-		most     uint64
+		resource  int
+		most, end uint64
 	}{
-		{unix.RLIMIT_AS, space + more},
-		{unix.RLIMIT_CPU, uint64(Time.Seconds())},
-		{unix.RLIMIT_NOFILE, 16}, // the runtime has some of its own
-		{unix.RLIMIT_FSIZE, 0},
-		{unix.RLIMIT_CORE, 0},
+		{unix.RLIMIT_AS, space + more, space + more},
+		{unix.RLIMIT_CPU, seconds, seconds + 1}, // with both the same, the kernel sends a SIGKILL, which can have other reasons
+		{unix.RLIMIT_NOFILE, 16, 16},            // the runtime has some of its own
+		{unix.RLIMIT_FSIZE, 0, 0},
+		{unix.RLIMIT_CORE, 0, 0},
 	} {
-		if err := unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.most, Max: l.most}); err != nil {
+		if err := unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.most, Max: l.end}); err != nil {
 			return os.NewSyscallError("setrlimit", err)
 		}
+	}
+	return nil
+}
+
+// endAtSIGXCPU lets the signal of RLIMIT_CPU end this process: the runtime ignores it. All of struct sigaction is 0, which
+// is SIG_DFL.
+func endAtSIGXCPU() error {
+	var action [8]uint64
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGXCPU), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0) //nolint:gosec // the kernel reads it
+	if errno != 0 {
+		return os.NewSyscallError("rt_sigaction", errno)
 	}
 	return nil
 }
