@@ -569,7 +569,7 @@ func testDiskErrors(t *testing.T) {
 	}
 	f.d.kill()
 	require.NoError(t, unix.Unmount(f.agent.Requests, unix.MNT_DETACH))
-	run("umount", d.path)
+	d.unmount()
 	below.removeFiller()
 	mount()
 	require.NoError(t, unix.Mount("tmpfs", f.agent.Requests, "tmpfs", 0, "size=1m,mode=0777"))
@@ -585,6 +585,33 @@ func testDiskErrors(t *testing.T) {
 		}
 	}
 	f.d.stop()
+}
+
+// unmount waits while the disk is busy: for a moment it is, if another test looks at what processes have opened. A user that
+// stays is an error, and named.
+func (d *disk) unmount() {
+	d.t.Helper()
+	for deadline := time.Now().Add(testTimeout); ; time.Sleep(time.Millisecond) {
+		out, err := osexec.Command("umount", d.path).CombinedOutput()
+		if err == nil {
+			return
+		}
+		require.Contains(d.t, string(out), "busy")
+		require.True(d.t, time.Now().Before(deadline), "%s: %v", out, usersOf(d.path))
+	}
+}
+
+// usersOf are the processes that have a file below a folder, as links of /proc.
+func usersOf(dir string) (users []string) {
+	for _, links := range []string{"fd/*", "cwd", "root", "exe", "map_files/*"} {
+		found, _ := filepath.Glob("/proc/[0-9]*/" + links)
+		for _, link := range found {
+			if to, err := os.Readlink(link); err == nil && strings.HasPrefix(to, dir) {
+				users = append(users, link+" -> "+to)
+			}
+		}
+	}
+	return users
 }
 
 // degraded reports whether the daemon has logged that it is degraded.
