@@ -125,7 +125,7 @@ func (e *evaluation) exceeded(err error) error {
 	words := e.words.String()
 	ended, _ := state.Sys().(syscall.WaitStatus)
 	switch {
-	case e.late.Load(), ended.Signaled() && ended.Signal() == syscall.SIGXCPU: // its time of a processor can differ from the limit's
+	case e.late.Load(), ended.Signal() == syscall.SIGXCPU: // its time of a processor can differ from the limit's
 		return &approval.ProgramError{Text: fmt.Sprintf("the program takes longer than %s", evaluate.Time)}
 	case strings.Contains(words, "stack exceeds"):
 		return &approval.ProgramError{Text: "the program nests values or calls too deeply"}

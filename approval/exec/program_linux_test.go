@@ -67,15 +67,16 @@ func TestTimeIsJudgedByTheKernel(t *testing.T) {
 	job := approval.ProgramJob{Tools: programTools(), Source: "def main():\n  tools.fetch(url = 'https://a.example')"}
 	for signal, text := range map[syscall.Signal]string{
 		syscall.SIGXCPU: "the program takes longer than 2s",
-		syscall.SIGKILL: "evaluate a program: read from the evaluation: EOF: signal: killed: ", // of whom is not known
+		syscall.SIGKILL: "signal: killed", // by whom is not known
 	} {
 		_, err := p.Evaluate(t.Context(), job, func(approval.Call) (approval.Answer, error) {
 			pids := evaluations()
 			require.Len(t, pids, 1)
 			require.NoError(t, syscall.Kill(pids[0], signal))
+			require.Eventually(t, func() bool { return len(evaluations()) == 0 }, time.Minute, time.Millisecond) // or it might still answer
 			return approval.Answer{}, nil
 		})
-		require.EqualError(t, err, text)
+		require.ErrorContains(t, err, text)
 		_, fault := errors.AsType[*approval.ProgramError](err)
 		require.Equal(t, signal == syscall.SIGXCPU, fault)
 	}
